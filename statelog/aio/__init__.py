@@ -1,7 +1,7 @@
 """The same API for asyncio. Nothing here blocks the event loop on disk.
 
 Every call that may read or write the file runs on a small pool of OS threads. Commits of many tasks at once share a
-flush, as those of OS threads do. The fields of a checkpoint or record are in memory. State is read with `await`.
+flush, like commits of OS threads. The fields of a checkpoint or record are in memory. State is read with `await`.
 
     async with statelog.aio.open("agent.state") as store:
         thread = store.thread("ticket-42", schema=Research)

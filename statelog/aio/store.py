@@ -214,6 +214,6 @@ class Opening:
 def open(path: str | os.PathLike[str], **options: Any) -> Opening:
     """Open a store: `async with aio.open(path) as store`, or `store = await aio.open(path)`.
 
-    Args and errors are those of `statelog.open`.
+    It takes the arguments and raises the errors of `statelog.open`.
     """
     return Opening(str(path), partial(statelog.open, path, **options))

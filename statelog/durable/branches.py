@@ -1,4 +1,4 @@
-"""Steps and branches that run beside a workflow. `run.start`, `run.branch` and `run.map` begin them."""
+"""Steps and branches that run concurrently with a workflow. `run.start`, `run.branch` and `run.map` begin them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Branch(Generic[R]):
-    """A step, or a part of a workflow, that runs beside it."""
+    """A step or a part of a workflow that runs concurrently with the workflow."""
 
     def __init__(
         self, execution: Execution, place: str, work: Coroutine[Any, Any, Any], awaited: Callable[..., Any]
@@ -129,7 +129,7 @@ async def in_turn(
 
 
 async def first_done(execution: Execution, place: str, branches: Sequence[Branch]) -> Branch:
-    """Return the first branch that has ended, and record its number. The other branches are abandoned."""
+    """Return the first branch that has ended, and record which one it is. Abandon the other branches."""
     done = execution.begin(place, "any", str(len(branches)))
     if done is not None:
         winner = branches[done["r"]]

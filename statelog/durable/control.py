@@ -125,7 +125,7 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
 
     Raises:
         RunNotFoundError: there is no such run. RunEndedError: the run has ended.
-        ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic has a secret.
+        ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic contains a secret.
     """
     given = recorded(store, message, "message")
     encode(given, "message")
@@ -171,8 +171,8 @@ def cancel(store: Store, run: str) -> bool:
     """Cancel a run and its children. Return False if the run has ended.
 
     Each run stops at its next operation, and its compensations undo its steps. A step that is being called is
-    interrupted only if it is async. If the run is waiting, the next worker undoes it, or the next call that runs it. A
-    run that has not begun ends at once.
+    interrupted only if it is async. If the run is waiting, the next worker or the next call of `run` undoes
+    its steps. A run that has not begun ends at once.
 
     Raises:
         RunNotFoundError: there is no such run.

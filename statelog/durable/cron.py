@@ -130,7 +130,7 @@ def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime
     except CronSimError as error:
         message = f"cron {expression!r} is not a valid expression: {error}"
         raise UsageError(message, argument="cron", value=expression) from None
-    except (OverflowError, ValueError):  # The year 9999 is over.
+    except (OverflowError, ValueError):  # The next time is after the year 9999.
         return
 
 

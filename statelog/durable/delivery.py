@@ -218,7 +218,7 @@ class _RunDelivery:
         return {**value, "delivered": [*value["delivered"], subscriber.digest]}
 
     def _remove_or_park(self, entry: Entry, value: Mapping[str, Any]) -> None:
-        """Remove a message that no subscriber needs any more. Park it if a subscriber has refused it permanently."""
+        """Remove a message that no subscriber still needs. Park it if a subscriber has refused it permanently."""
         if any(each["due"] is None for each in value.get("refusals", {}).values()):
             with self._store.transaction() as tx:
                 board = board_of(tx)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
-"""The delay, in seconds, before a worker takes up again a run whose code does not match its record."""
+"""The delay before a run whose code does not match its record may be claimed again, in seconds."""
 
 
 async def drive(

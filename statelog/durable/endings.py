@@ -39,7 +39,7 @@ ATTEMPTS_MAX: Final = 20
 
 
 STOPPED_DELAY_S_MAX: Final = 60.0
-"""The longest delay before a worker takes up a stopped run again, in seconds."""
+"""The longest delay before a stopped run may be claimed again, in seconds."""
 
 
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:

@@ -83,7 +83,7 @@ class CallCancelled(BaseException):
 
 
 class RolledBackError(Exception):
-    """The run's thread was rolled back while the run was at work in it. The workflow must be called again."""
+    """Raised if the run's thread was rolled back during the execution. The workflow must be called again."""
 
 
 class Wait(NamedTuple):
@@ -152,7 +152,7 @@ class Execution:
         state = {} if head is None else head.state
         header = state.get(HEADER)
         self.has_header = header is not None and header["run"] == self.id
-        """True if the head of the thread names this run as the run at work."""
+        """True if the head of the thread names this run as the active run."""
         held = state.get(STEPS) if self.has_header else None
         self.record = RunRecord(self.id, () if held is None else held.to_python())
         self._lock = threading.RLock()
@@ -164,7 +164,7 @@ class Execution:
         self.noted: set[str] = set()
         """Places of steps whose beginning is recorded. Their compensations, if any, are in `undos`."""
         self.abandoned: dict[str, Any] = {}
-        """Futures of the branches that nobody waits for any more, by place."""
+        """Futures of the branches that no call waits for, by place."""
         self.unpatched: set[str] = set()
         """Patches for which `patched` has returned False in this execution."""
         self.made: set[str] = set()
@@ -191,7 +191,7 @@ class Execution:
 
         Raises:
             UsageError: the call is made within a step.
-            SecretError: the name has a secret.
+            SecretError: the name contains a secret.
             Stopped: the run has stopped, or another call is recorded at this place.
             CallCancelled: the workflow has cancelled this call.
         """

@@ -205,7 +205,7 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
 
 
 def _leave_out_step(made: traceback.TracebackException, count: int) -> None:
-    """Remove the innermost frames, which are those of a step. The recorded traceback of the step contains them."""
+    """Remove the innermost frames, which belong to a step. The recorded traceback of the step contains them."""
     if 0 < count < len(made.stack):
         made.stack = traceback.StackSummary.from_list(made.stack[:-count])
 

@@ -85,7 +85,7 @@ class StepInfo:
 def steps(store: Store, run: str) -> list[StepInfo]:
     """Return the recorded calls of a run, in the order of recording. For an ended run, return the calls at its end.
 
-    The list is empty if the thread was deleted, or if retention has removed the version that has the record.
+    The list is empty if the thread was deleted, or if retention has removed the version with the record.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -149,7 +149,7 @@ def _back(head: Any, generations: int) -> Any:
 def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) -> int:
     """Return the number of items of a run at a checkpoint.
 
-    Return -1 if the run was not at work at this checkpoint, or had another first item, as before `continue_as_new`.
+    Return -1 if the run was not active at this checkpoint, or had another first item, as before `continue_as_new`.
     """
     state = {} if checkpoint is None else checkpoint.state
     header = state.get(HEADER)
@@ -182,8 +182,8 @@ def fork(
 ) -> Handle:
     """Begin a new run from the middle of another run, on a new branch of its thread, with the calls recorded before.
 
-    This is one commit, whatever the length of the record. The state of the branch is that of the thread before the
-    step. Later mail and answers are not copied, so gates ask again. `RunInfo` of the new run names the other run,
+    This is one commit, whatever the length of the record. The branch begins with the state of the thread before
+    the step. Later mail and answers are not copied, so gates ask again. `RunInfo` of the new run names the other run,
     the place and the replaced results. `compare_runs` shows the differences of the two runs.
 
     Args:
@@ -194,7 +194,7 @@ def fork(
             has two items, one before the call and one for its outcome.
         id: the id of the new run, and the name of the branch.
         args: arguments for the workflow. The default is the arguments of the run.
-        kwargs: keyword arguments for the workflow. The default is those of the run.
+        kwargs: keyword arguments for the workflow. The default is the keyword arguments of the run.
         replace: results of recorded calls at or after `at`, by the place of the call, or by its name if it is called
             once. The new run does not make such a call, and uses this result, also for the `commit`, `transact` and
             `emit` of a step. A call with another name at that place is made as usual. Results of steps, children and
@@ -203,7 +203,7 @@ def fork(
     Raises:
         RunNotFoundError: there is no such run.
         AlreadyExistsError: there is a run with the new id, or a branch with its name.
-        UsageError: the run has not recorded such a step, its thread is empty, or the record is not kept any more. Or a
+        UsageError: the run has not recorded such a step, its thread is empty, or the record is no longer kept. Or a
             call of `replace` is not recorded, is before `at`, or cannot be replaced.
         ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
     """

@@ -64,7 +64,7 @@ class Host(Protocol):
         """Call `enter`, then the workflow, in the same thread or task. Raises Suspended if the workflow must wait."""
 
     async def settle(self, execution: Any) -> None:
-        """Wait for the branches that run beside the workflow."""
+        """Wait for the branches that run concurrently with the workflow."""
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Any:
         """Return the result of an operation, or an awaitable of the result."""
@@ -94,7 +94,7 @@ class Host(Protocol):
         """Return an object that identifies the calling task or thread."""
 
     def abandon(self, future: Any) -> None:
-        """Cancel a branch whose result is not needed any more, if the host can cancel it."""
+        """Cancel a branch whose result is no longer needed, if the host can cancel it."""
 
 
 class ThreadHost:

@@ -33,7 +33,7 @@ class RunInfo(Generic[R]):
         waiting_for: the events that a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`. With
             `code WORKFLOW`, it waits for a worker with its workflow: a worker of its queue does not know the workflow.
         due: the time at which a suspended run continues by itself, or None if it waits for an event only.
-        attempts: how often the run was taken up since its last suspension.
+        attempts: how often the run was claimed since its last suspension.
         parked: compensations that have failed permanently, by the step that they should undo.
         traceback: the traceback of the exception that made the run fail, cut to 16,384 characters.
         forked_from: the id of the run that `fork` has begun this run from, or None.

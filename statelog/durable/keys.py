@@ -20,10 +20,10 @@ NAME_SIZE_BYTES_MAX: Final = 90
 """The maximum size of the name of a workflow, queue or topic. Two names and a run id fit into a key of the board."""
 
 STEPS: Final = "statelog:steps"
-"""The channel of a thread with the record of the run at work."""
+"""The channel of a thread with the record of the active run."""
 
 HEADER: Final = "statelog:run"
-"""The channel of a thread that names the run at work."""
+"""The channel of a thread that names the active run."""
 
 _OWN_CHANNELS = "statelog:"
 
@@ -117,7 +117,7 @@ def deadline_key(run: str) -> str:
 
 
 def line_key(thread: str, branch: str) -> str:
-    """Return the key of the line of a thread's branch: the list of its runs, the run at work first."""
+    """Return the key of the line of a thread's branch, which is the list of its runs, the active run first."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
 
 

@@ -274,7 +274,7 @@ class QueueLimits:
         return bool(slots)
 
     def _clear(self, pool: str) -> None:
-        """Remove the free slots of a partition that has no tasks any more."""
+        """Remove the free slots of a partition without tasks."""
         for entry in self._board.list(f"durable/slots/{pool}/*"):
             if entry.claim is None:
                 with suppress(ConflictError):  # Another process has claimed or removed the slot.
@@ -312,8 +312,8 @@ class QueueInfo:
     """The numbers of runs in a queue. Runs that wait for another run of their thread do not count.
 
     Attributes:
-        waiting: runs that may be taken up now.
-        delayed: runs that may be taken up later.
+        waiting: runs that may be claimed now.
+        delayed: runs that may be claimed later.
         running: runs that are driven now.
         suspended: runs that wait for an event or a time.
     """

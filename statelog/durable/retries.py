@@ -26,26 +26,26 @@ _NEVER: Final = 1 << 62
 
 
 def retry(store: Store, run: str) -> RunInfo:
-    """Continue a failed run from its recorded steps, after its code or a service that it uses was repaired.
+    """Continue a failed run from its recorded steps, after a repair of its code or of a service that it uses.
 
     Recorded steps return their recorded results. Steps that made the run fail are called again, and so are all calls
     that were made after these failures. If a child made the run fail, the child is retried, too. If compensations have
     undone steps, all calls from the first undone step on are made again, with new idempotency keys. The `timeout_s` of
     the run counts from now.
 
-    A worker or `durable.run` takes up the run, after other runs that wait for its thread.
+    A worker or `durable.run` continues the run, after other runs that wait for its thread.
 
     Args:
         store: the store.
         run: the id of the run.
 
     Returns:
-        The run, which waits to be taken up.
+        The run, which waits for a process.
 
     Raises:
         RunNotFoundError: there is no such run.
         RunEndedError: the run has completed, or was cancelled. Facts: run, status.
-        ConflictError: the record of the run is not kept any more.
+        ConflictError: the record of the run is no longer kept.
         UsageError: the run has not ended.
     """
     for child in _failed_children(store, find(store, run).value):
@@ -101,7 +101,7 @@ def _failed(store: Store, value: Mapping[str, Any]) -> list[Any]:
 
 
 def _items(store: Store, value: Mapping[str, Any]) -> list[Item]:
-    """Return the recorded items of a failed run. Raises ConflictError if they are not kept any more."""
+    """Return the recorded items of a failed run. Raises ConflictError if they are no longer kept."""
     items = recorded_of(store, value).items()
     if not items:
         message = f"the record of run {value['id']!r} was removed, so the run cannot continue from it"
@@ -113,7 +113,7 @@ def restore(store: Store, run: str, claim: Claim) -> Mapping[str, Any]:
     """Write the items from which a retried run continues into its thread. Return the value of the run's entry.
 
     Raises:
-        ConflictError: the record of the run is not kept any more.
+        ConflictError: the record of the run is no longer kept.
         LeaseLostError: another process has claimed the run.
     """
 

@@ -245,7 +245,7 @@ class Run:
     @overload
     def start(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
     def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin a step beside the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
+        """Begin a step concurrently with the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
 
         All arguments go to the function; options are given as for `step`.
         """
@@ -265,7 +265,7 @@ class Run:
         self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Branch[R]: ...
     def start_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin a step with options beside the workflow. See `start` and `step_with`."""
+        """Begin a step with options, concurrently with the workflow. See `start` and `step_with`."""
         return self._start(make_call(function, args, kwargs, _checked(options)))
 
     def _start(self, call: StepCall) -> Branch[Any]:
@@ -281,7 +281,7 @@ class Run:
     @overload
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` beside the workflow. It is a part of the workflow with its own call numbers."""
+        """Begin `function(run, *args)` concurrently with the workflow. It has its own call numbers."""
         check_callable("function", function)
         place = self._scope().take()
 
@@ -387,7 +387,7 @@ class Run:
     # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
-        """Write to the run's thread, exactly once. The arguments are those of `Thread.commit`."""
+        """Write to the run's thread, exactly once. It takes the arguments of `Thread.commit`."""
         return self._do(lambda place: effects.take_commit(self._execution, place, updates, metadata))
 
     def transact(self, function: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:

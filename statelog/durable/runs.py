@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = ("completed", "failed", "cancelled")
 OF_THE_END: Final = ("value", "error", "traceback", "failed", "ended", "checkpoint", "cancel", "parked")
-"""Fields of a run that are removed when the run is opened again."""
+"""The fields of an ended run that are removed when the run is opened again."""
 DEFAULT_QUEUE: Final = "default"
 AGENT: Final = "statelog"
 
@@ -59,7 +59,7 @@ class Start(NamedTuple):
     """Former names of the workflow. A run of this id under a former name is the same run."""
 
     def guarded(self, store: Any) -> Start:
-        """Return the start with its arguments as they will be stored. Raises SecretError if a name has a secret."""
+        """Return the start with arguments as they will be stored. Raises SecretError if a name contains a secret."""
         if session_of(store).owner.guard is None:
             return self
         names = (self.workflow, self.queue, self.thread, self.branch, self.partition, self.dedup)
@@ -132,7 +132,7 @@ def find(store: Any, run: str) -> Entry:
 def create(store: Store, start: Start) -> bool:
     """Begin a run, after the other runs of its thread. Return False if the run exists already.
 
-    An ended run is opened again if its thread was rolled back to a version in which the run was at work.
+    An ended run is opened again if its thread was rolled back to a version in which the run was active.
 
     Raises:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
@@ -283,7 +283,7 @@ def _child_can_continue(store: Store, waiting_for: Sequence[str]) -> bool:
 
 
 def is_at_work(store: Any, value: Mapping[str, Any]) -> bool:
-    """Return True if the head of a run's thread names this run as the run at work."""
+    """Return True if the head of a run's thread names this run as the active run."""
     header = thread_of(store, value).state.get(HEADER)
     return header is not None and bool(header["run"] == value["id"])
 

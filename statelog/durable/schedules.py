@@ -87,7 +87,7 @@ def schedule(
     Raises:
         UsageError: an argument is not valid, the workflow does not accept its arguments, or `cronsim` is not installed.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
-        SecretError: the name or the queue has a secret.
+        SecretError: the name or the queue contains a secret.
     """
     made = check_workflow(workflow)
     key = schedule_key(name)

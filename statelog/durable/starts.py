@@ -175,7 +175,7 @@ def run(
             the thread.
         thread: the id of the thread that the run writes to. Runs of one thread are run one after the other. The default
             is the id of the run.
-        timeout_s: a run that takes longer, including its waits, fails and is undone.
+        timeout_s: a run that takes longer than this, including its waits, fails and is undone.
         wait_s: how long to wait if the run waits, or if another process drives it.
         outbox: webhooks and callables that receive emitted messages before this function returns.
         lease_s: how long other processes wait for this process if they cannot detect that it was killed.
@@ -279,7 +279,7 @@ def start(
         delay_s: the earliest time at which the run begins, in seconds from now.
         timeout_s: as for `run`.
         partition: a part of the queue with its own limit, such as a customer or a host: see `Queue`.
-        dedup_key: if a run of the queue with this key is open, no other run begins, and the handle is that of this run.
+        dedup_key: if a run of the queue with this key is open, no other run begins, and the handle is of the open run.
         debounce_s: the run begins this many seconds from now. If another start with the same `dedup_key` comes before,
             the run takes its arguments, and the time starts again.
         **kwargs: as for `run`.

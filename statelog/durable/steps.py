@@ -62,7 +62,7 @@ class StepContext:
         return self._execution.is_cancelled or 0 < self._late_us <= clock().now_us()
 
     def heartbeat(self) -> None:
-        """Renew the claim of the run now. Claims are also renewed by themselves while the process runs.
+        """Renew the claim of the run now. The library also renews claims regularly while the process runs.
 
         Raises:
             LeaseLostError: another process has taken the run over.

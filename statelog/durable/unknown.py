@@ -28,7 +28,7 @@ _MARKED_AGAIN_S: Final = 60.0
 
 
 class UnknownWorkflows:
-    """Reports runs that perhaps no worker can take up, in the log and in `RunInfo.waiting_for`.
+    """Reports runs that perhaps no worker can drive, in the log and in `RunInfo.waiting_for`.
 
     An entry of the board marks a workflow and queue. It applies to tasks that are older than the entry.
 
@@ -51,7 +51,7 @@ class UnknownWorkflows:
         for key, each in self._waiting():
             found.setdefault(key, []).append(each)
         for key, tasks in found.items():
-            with suppress(RunNotFoundError, ConflictError):  # Another worker has taken up the run, or has marked it.
+            with suppress(RunNotFoundError, ConflictError):  # Another worker has claimed or marked the run.
                 task = tasks[0]
                 run = task.value["run"]
                 name = find(self._store, run).value["workflow"]

@@ -128,7 +128,7 @@ def check_names(store: Any, *names: str) -> None:
     """Refuse names that contain a secret: a replay could not find a call that is recorded under a redacted name.
 
     Raises:
-        SecretError: a name has a secret. Facts: rule, path.
+        SecretError: a name contains a secret. Facts: rule, path.
     """
     guard = session_of(store).owner.guard
     if guard is not None:

@@ -51,10 +51,10 @@ def run_worker(
     until_idle: bool = False,
     lease_s: float = LEASE_S,
 ) -> int:
-    """Drive runs, and begin the due runs of schedules, until stopped. Return how often a run was taken up.
+    """Drive runs, and begin the due runs of schedules, until stopped. Return how often a run was claimed.
 
-    Any number of workers may use one store. Only one at a time drives a run. If a process is killed, another takes up
-    its run within seconds, or after `lease_s` if it cannot detect that the process is dead.
+    Any number of workers may use one store. Only one at a time drives a run. If a process is killed, another takes
+    over its run within seconds, or after `lease_s` if it cannot detect that the process is dead.
 
     Args:
         store: the store.
@@ -208,7 +208,7 @@ class _Worker:
         self._count = 0
 
     def drive_runs(self, stop: threading.Event, *, until_idle: bool) -> int:
-        """Claim runs, and drive them in threads. Return how often a run was taken up."""
+        """Claim runs, and drive them in threads. Return how often a run was claimed."""
         with ThreadPoolExecutor(self._claimer.concurrency, thread_name_prefix="statelog worker") as pool:
             while not stop.is_set():
                 if not self._free.acquire(timeout=_SLICE_S):

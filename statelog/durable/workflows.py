@@ -192,7 +192,7 @@ class StepOptions:
                 check_callable(argument, value)
 
     def over(self, others: StepOptions) -> StepOptions:
-        """Return these options. Replace options that are None by those of `others`."""
+        """Return these options. Options that are None are taken from `others`."""
         if others is NO_OPTIONS or self is NO_OPTIONS:
             return self if others is NO_OPTIONS else others
         given = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -282,7 +282,7 @@ _UNDECLARED = Declaration()
 
 
 def options_of(function: object) -> StepOptions:
-    """Return the options of a step: those of `Step.options`, and those that `@step` has declared."""
+    """Return the options of a step, from `Step.options` and from the declaration by `@step`."""
     if isinstance(function, StepWithOptions):
         return function.given.over(declaration_of(function.function).options)
     return declaration_of(function).options

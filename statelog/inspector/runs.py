@@ -66,7 +66,7 @@ class RunFilter(NamedTuple):
     older_s: int = 0
 
     def fits(self, info: RunInfo) -> bool:
-        """Return True if a run matches all filters except those of its age."""
+        """Return True if a run matches all filters except the filters for its age."""
         return (
             (not self.status or info.status == self.status)
             and (not self.workflow or info.workflow == self.workflow)

@@ -167,7 +167,7 @@ def check_kills(
     acknowledges_early: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> KillReport:
-    """Let eight processes work on one store, kill one of them from time to time, and check the store at the end.
+    """Run eight processes on one store, kill one of them from time to time, and check the store at the end.
 
     Args:
         seconds: the duration, after all processes have begun.

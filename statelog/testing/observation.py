@@ -55,7 +55,7 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
 
     A value of any other type is shown with the name of its type, as `{"float": "1.5"}`. So 1, 1.0 and True are three
     different values. A value with a codec is shown in its stored form, as `{"codec": [name, payload]}`. If the codec's
-    name is that of a secret, a digest replaces the payload.
+    name is the name of a secret, a digest replaces the payload.
 
     Args:
         store: the store. It is only read.

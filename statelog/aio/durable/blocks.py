@@ -147,7 +147,7 @@ async def entered(
         lease_s: as for `statelog.durable.run`.
 
     Raises:
-        ConflictError: the run is at work elsewhere, is parked, or belongs to another workflow.
+        ConflictError: another process or task drives the run, it is parked, or it belongs to another workflow.
         NondeterminismError: the block does not do what the run has recorded. The run has stopped.
         RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
         RunCancelledError: the run was cancelled.

@@ -122,7 +122,7 @@ async def resume_schedule(store: Store, name: str) -> bool:
 
 
 async def retry(store: Store, run: str) -> RunInfo:
-    """Continue a failed run from its recorded steps, after its code or a service that it uses was repaired.
+    """Continue a failed run from its recorded steps, after a repair of its code or of a service that it uses.
 
     See `statelog.durable.retry`.
     """

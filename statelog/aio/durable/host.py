@@ -144,7 +144,7 @@ class EventLoopHost:
                     return
 
     async def _is_quiet(self) -> bool:
-        """Return True if no operation begins any more."""
+        """Return True if no further operations begin."""
         if self._tasks <= self._asleep:
             return True
         begun = self._begun

@@ -127,7 +127,7 @@ class Run(Protocol):
     def start(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
 
     def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin a step beside the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
+        """Begin a step concurrently with the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
 
         See `statelog.durable.Run.start`.
         """
@@ -143,7 +143,7 @@ class Run(Protocol):
     ) -> Branch[R]: ...
 
     def start_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin a step with options beside the workflow. See `statelog.durable.Run.start_with`."""
+        """Begin a step with options, concurrently with the workflow. See `statelog.durable.Run.start_with`."""
 
     @overload
     def branch(
@@ -154,7 +154,7 @@ class Run(Protocol):
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` beside the workflow. It is a part of the workflow with its own call numbers.
+        """Begin `function(run, *args)` concurrently with the workflow. It has its own call numbers.
 
         See `statelog.durable.Run.branch`.
         """
@@ -230,7 +230,7 @@ class Run(Protocol):
     def commit(
         self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Write to the run's thread, exactly once. The arguments are those of `Thread.commit`.
+        """Write to the run's thread, exactly once. It takes the arguments of `Thread.commit`.
 
         See `statelog.durable.Run.commit`.
         """

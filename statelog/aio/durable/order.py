@@ -147,7 +147,7 @@ class Order:
                 event.is_dropped = True
 
     def drop(self, key: str) -> None:
-        """Skip an event that no call waits for any more."""
+        """Skip an event that no call waits for."""
         event = self._events.pop(key, None)
         if event is not None:
             event.is_dropped = True
@@ -343,7 +343,7 @@ class Order:
         if self._host.under_way != held:
             return False
         event = self._next()
-        if not self._recorded:  # No call waits for this event any more.
+        if not self._recorded:  # No call waits for this event.
             if event is None:
                 return False
             self.drop(event.key)

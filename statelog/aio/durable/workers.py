@@ -50,8 +50,8 @@ async def run_worker(
         queues: the names of the queues to take runs from, or a dict of their limits. The default is all queues.
         outbox: webhooks and callables that receive the messages of runs.
         concurrency: the maximum number of runs that are driven at once.
-        stop: an event. After it is set, this returns when the current runs are at rest. If instead the task that awaits
-            this is cancelled, async steps are interrupted, and the runs continue in another worker.
+        stop: an event. After it is set, this returns when the current runs have ended or are suspended. If instead the
+            task that awaits this is cancelled, async steps are interrupted, and the runs continue in another worker.
         until_idle: return when there is nothing to do now.
         lease_s: how long other processes wait for this process if they cannot detect that it was killed, in seconds.
 

@@ -1,5 +1,5 @@
 // The actions of a person on a run: answer a gate, cancel, retry, resume, and run again from a call.
-// The inspector does not run code of workflows. Each answer names the worker that must take up the run.
+// The inspector does not run code of workflows. Each answer names the worker that must continue the run.
 
 import { get, post } from "./api.js";
 import { h, notify, problem, put } from "./dom.js";

@@ -160,7 +160,7 @@ class Crossing:
         return self._reopen(machine=former)
 
     def _take_over(self, seed: int) -> tuple[str, str] | None:
-        """Let another machine take over the store of a fleet while this machine still has it open."""
+        """Make another machine take over the store of a fleet while this machine still has it open."""
         if not self._plan.is_shipped:
             return None
         for process in self._processes:

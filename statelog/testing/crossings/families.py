@@ -1,4 +1,4 @@
-"""All families of acts: those of this package, and those of the installed adapters."""
+"""All families of acts: the families of this package and of the installed adapters."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def edit(actor: Actor, rng: Random) -> None:
 
 
 def _own_channels(state: Any) -> list[str]:
-    """Return the channels of the thread without those of the library, such as the channels of durable runs."""
+    """Return the channels of the thread, without channels of the library, such as the channels of durable runs."""
     return [name for name in state if ":" not in name]
 
 

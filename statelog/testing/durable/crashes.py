@@ -62,7 +62,7 @@ def crash_everywhere(
         how: the events that happen.
         before: called with each new store before the run begins, for example to write its input or reset counters.
         directory: the directory of the stores. By default, a temporary one.
-        **kwargs: keyword arguments of `durable.start`: `timeout_s`, and those of the workflow.
+        **kwargs: keyword arguments of `durable.start`: `timeout_s`, and the keyword arguments of the workflow.
 
     Returns:
         A description of each boundary.

@@ -134,7 +134,7 @@ class Story:
         self.clock.advance(max(left_s, 0.0) + 1e-3)
 
     def abandon(self) -> None:
-        """Let the claims of a life expire, like those of a killed process."""
+        """Make the claims of a life expire, as if its process had been killed."""
         board = board_of(self.store)
         for entry in board.list("durable/tasks/**"):
             if entry.claim is not None:

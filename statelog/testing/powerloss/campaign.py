@@ -107,7 +107,7 @@ class _Campaign:
 
     @property
     def images(self) -> int:
-        """The number of distinct images so far, of all recordings together, without those of second cuts."""
+        """The number of distinct images so far, of all recordings together, without images of second cuts."""
         return len(self._distinct)
 
     def tasks(self, wanted: int) -> list[Task]:

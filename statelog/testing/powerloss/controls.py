@@ -47,7 +47,7 @@ def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recordin
 
 
 def flushes_of(recording: Recording, *, of_journal: bool) -> list[Event]:
-    """Return the flushes of the data file, or those of the WAL."""
+    """Return the flushes of the data file, or with `of_journal` the flushes of the WAL."""
     journals = {
         event.file
         for event in recording.trace.events
@@ -58,7 +58,7 @@ def flushes_of(recording: Recording, *, of_journal: bool) -> list[Event]:
 
 
 def forget_flushes(recording: Recording, *, of_journal: bool) -> Recording:
-    """Return the recording without flushes of the data file, or of the WAL."""
+    """Return the recording without flushes of the data file, or with `of_journal` without flushes of the WAL."""
     flushes = {id(event) for event in flushes_of(recording, of_journal=of_journal)}
     return forget(recording, lambda event: id(event) in flushes)
 

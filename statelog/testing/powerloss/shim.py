@@ -1,6 +1,6 @@
 """Builds, preloads, reads and controls the library that logs a process's file operations, and makes calls fail.
 
-`shim.c` describes the log. The log is a sparse file that all these processes map. The layouts here are those of
+`shim.c` describes the log. The log is a sparse file that all these processes map. The layouts here match
 `struct head` and `struct record` in `shim.c`.
 """
 
@@ -209,7 +209,7 @@ class ShimLog:
         _FAULT.pack_into(self._map, _FAULT_AT, fault.calls, fault.action, fault.error, fault.persistent, fault.nth, 0)
 
     def disarm(self) -> None:
-        """Make no call fail any more."""
+        """Disarm the fault, so that no call fails."""
         _FAULT.pack_into(self._map, _FAULT_AT, 0, 0, 0, 0, 0, self.strikes)
 
     @property

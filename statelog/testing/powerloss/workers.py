@@ -71,7 +71,7 @@ class Worker:
     """A process that serves calls.
 
     Args:
-        environment: its environment variables. By default, those of this process.
+        environment: its environment variables. By default, the variables of this process.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
