@@ -94,7 +94,7 @@ class Board(BoardCalls, OldBoardNames):
     async def claim_of(
         self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None
     ) -> Claim:
-        """Return the object of an existing claim by its token. See `statelog.Board.claim_of`."""
+        """Return the Claim of a key that was claimed with `token`. See `statelog.Board.claim_of`."""
         call = partial(self._board.claim_of, key, token, max_attempts=max_attempts, dead=dead)
         return Claim(self._runner, await self._runner.run(call))
 

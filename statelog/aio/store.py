@@ -158,7 +158,7 @@ class Remote:
         return await self._runner.run(self._owner.status)
 
     async def base(self) -> None:
-        """Make a base of the store now, and return when it is in the head. See `statelog.fleet.owner.Owner.base`."""
+        """Ship a base image of the store now, and wait until it is shipped. See `statelog.fleet.owner.Owner.base`."""
         await self._runner.run(self._owner.base)
 
 

@@ -68,11 +68,11 @@ class Thread(ThreadCalls[S, W]):
     @overload
     def state_of(self, checkpoint: Checkpoint[Fields]) -> State[dict[str, Any]]: ...
     def state_of(self, checkpoint: Checkpoint[Any]) -> State[Any]:
-        """The channels of a checkpoint."""
+        """Return the channels of a checkpoint."""
         return State(self._runner, lambda: cast("MapView", checkpoint.state))
 
     def stored_of(self, checkpoint: Checkpoint[Any]) -> State[dict[str, Any]]:
-        """The channels of a checkpoint as they were written. See `statelog.Checkpoint.stored`."""
+        """Return the channels of a checkpoint as they were written. See `statelog.Checkpoint.stored`."""
         return State(self._runner, lambda: checkpoint.stored)
 
     async def branch_of(self, checkpoint: Checkpoint) -> str:

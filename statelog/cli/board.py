@@ -254,7 +254,7 @@ def watch(
 
 
 def _format_event(event: Event, output: Output) -> str:
-    """Return one line. Its columns have fixed widths, because later lines are unknown."""
+    """Return an event as one line. Columns have fixed widths, because later events are not known yet."""
     assert event.time is not None
     key_width = min(max(output.width - _EVENT_REST_CHARACTERS, _KEY_CHARACTERS_MIN), _KEY_CHARACTERS_MAX)
     key = shorten(escape(event.key or ""), key_width)

@@ -86,7 +86,7 @@ def write_record(record: LogRecord, output: Output) -> None:
 
 
 def _format_record(record: LogRecord, output: Output) -> str:
-    """Return one line. Its columns have fixed widths, because later lines are unknown."""
+    """Return a record as one line. Columns have fixed widths, because later records are not known yet."""
     body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
     thread = record.thread_id or (_STORE if "pattern" in record.body else _EXPIRED)
     thread = escape(shorten(thread, _THREAD_CHARACTERS_MAX))

@@ -137,7 +137,7 @@ def _gates(store: Any, run: str) -> list[Entry]:
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
-    """Suspend a run until one of its waits ends. Return False if one has ended already: call the workflow again.
+    """Suspend a run until one of its waits ends. Return False if a wait has already ended: call the workflow again.
 
     Raises:
         Stopped: another process has ended the run or taken it over, or the store refuses the commit.

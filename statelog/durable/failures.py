@@ -73,7 +73,7 @@ def bare(error: BaseException) -> BaseException:
 def error_of(error: BaseException, groups: int = 0) -> dict[str, Any]:
     """Return the record of an exception: its class by name, its text, arguments and attributes.
 
-    `lost` names the arguments and attributes that cannot be stored, or are too long.
+    The member `lost` of the record names the arguments and attributes that cannot be stored, or are too long.
     """
     error = bare(error)
     kind = type(error)
@@ -129,7 +129,7 @@ def _member_of(error: BaseException, member: MemberDescriptorType) -> Any:
 
 
 def _kept(given: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:
-    """Return the values that can be stored and fit. Append the names of the other values to `lost`."""
+    """Return the values that can be stored and are small enough. Append the names of the other values to `lost`."""
     found: dict[str, Any] = {}
     room = _KEPT_SIZE_MAX
     for name, value in given.items():
@@ -272,7 +272,7 @@ def noted_failed(error: BaseException) -> list[Mapping[str, Any]]:
 
 
 def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
-    """Return the calls that led to an exception: those attached to it, to its causes, contexts, and members."""
+    """Return the calls that led to an exception: the calls attached to it, its causes, contexts, and members."""
     found: dict[str, Mapping[str, Any]] = {}
     todo, seen = [error], set()
     while todo and len(found) < _FAILED_MAX:

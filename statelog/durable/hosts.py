@@ -70,7 +70,7 @@ class Host(Protocol):
         """Return the result of an operation, or an awaitable of the result."""
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
-        """Call a step, or a part of a workflow. Raises TimeoutError if it was stopped after `timeout_s`."""
+        """Call a step, or a part of a workflow. Raises TimeoutError if the call was stopped after `timeout_s`."""
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
         """Make a call. Return its outcome when the turn of its event has come (D32)."""

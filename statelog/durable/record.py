@@ -74,7 +74,7 @@ class RunRecord:
 
     @property
     def cancelled_places(self) -> set[str]:
-        """The places of calls that the workflow cancelled. On replay, it may cancel them before they begin."""
+        """The places of calls that the workflow cancelled. A replay may cancel these calls before they begin."""
         return {place for place, item in self.done.items() if "x" in item}
 
     def events(self) -> list[str]:

@@ -72,7 +72,7 @@ class StepContext:
             claim.renew()
 
     def stream(self, chunk: Any) -> None:
-        """Publish a part of the result before the step has ended, for `durable.stream`. It is not flushed."""
+        """Publish a part of the result before the step has ended, for `durable.stream`. Its commit is not flushed."""
         store = self._execution.store
         if self._told_as is None:
             self._told_as = next_attempt(store, self.run, self._place, self.attempt)

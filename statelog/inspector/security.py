@@ -58,7 +58,7 @@ class AccessMiddleware:
         await answer(scope, receive, _protected(send, is_api=scope["path"].startswith(_API)))
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the answer to a request of a foreign page, or to a write that is not allowed."""
+        """Refuse a request of a foreign page, or a write that is not allowed. Return None for any other request."""
         if not self._is_ours(headers.get("host", "")):
             return _refused("This server answers under its own address only.")
         is_write = scope["method"] not in ("GET", "HEAD")

@@ -73,7 +73,7 @@ def instrument(
 
 
 def uninstrument(store: Any = None) -> None:
-    """Stop instrumenting a store. Without a store, stop for all stores, and for those that are opened later.
+    """Stop instrumenting a store. Without a store, stop for all stores, including stores that are opened later.
 
     Raises:
         UsageError: `store` is not a store.

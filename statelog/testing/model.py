@@ -1,4 +1,4 @@
-"""A model of a store in plain Python, to compare stores with.
+"""A model of a store in plain Python, with which tests compare stores.
 
 The model has a store's API for contents: threads, branches, versions, tags, reducers, rollback, fork, transactions. It
 encodes, shares, caches and writes nothing, so its code is easy to verify. It raises the same exceptions as a store.

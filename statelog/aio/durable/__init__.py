@@ -1,4 +1,4 @@
-"""Durable execution on the event loop: `statelog.durable`, with the same names, awaited.
+"""Durable execution on the event loop. It has the names of `statelog.durable`, and its functions are awaited.
 
     @durable.workflow
     async def trip(run: durable.Run, request):

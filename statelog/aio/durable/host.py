@@ -41,8 +41,8 @@ LOOK_S: Final = 0.25
 
 _QUIET_TURNS: Final = 10
 _QUIET_S: Final = 0.002
-"""A run is quiet if no operation begins in this number of turns of the loop, each at least this long. A task that was
-woken by another one needs some turns until it calls its next operation."""
+"""A run is quiet if no operation begins during `_QUIET_TURNS` turns of the loop, each at least this long. A task that
+another task has woken needs some turns until it calls its next operation."""
 
 _FAIR: Final = 32
 """The number of operations after which other tasks get a turn, even if all operations are replayed."""
@@ -380,7 +380,7 @@ class EventLoopHost:
         return cut
 
     def _pass_on(self, task: asyncio.Task[Any], place: str) -> None:
-        """Cancel a call if the previous call of the task had already ended when the workflow cancelled it."""
+        """Cancel a call if the workflow cancelled the previous call of `task` after that call had already ended."""
         if task not in self._owed or self._execution is None:
             return
         done = self._execution.record.done.get(place)
@@ -533,7 +533,7 @@ class _InOperation:
 
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start and return a task that does not belong to the workflow."""
+    """Start a task that does not belong to the workflow."""
     return asyncio.Task(work, loop=asyncio.get_running_loop())
 
 

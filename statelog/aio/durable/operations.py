@@ -154,7 +154,7 @@ class Run(Protocol):
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` concurrently with the workflow. It has its own call numbers.
+        """Begin `function(run, *args)` concurrently with the workflow. The function numbers its own calls.
 
         See `statelog.durable.Run.branch`.
         """

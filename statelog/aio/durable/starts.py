@@ -89,7 +89,7 @@ async def on_pool(store: Store, function: Callable[..., T], /, *args: Any, **kwa
 
 
 async def changed(store: Store, check: Callable[[], Any], *keys: str, timeout_s: float | None) -> bool:
-    """Wait until a check of entries of the board returns true. Return False after a timeout."""
+    """Wait until `check`, which reads the entries `keys` of the board, returns true. Return False after a timeout."""
     condition = Condition(holds(check), patterns=keys)
     left_s = FOREVER_S if timeout_s is None else timeout_s
     return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - same package

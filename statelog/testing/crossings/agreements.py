@@ -186,7 +186,7 @@ class Agreements:
             return self._compared(copy, observed)
 
     def _exported_as_threads(self, store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare an export of threads. It keeps all of each thread except LSNs and times."""
+        """Compare a copy by an export of threads. Such an export keeps everything except LSNs and times."""
         ids = [each["id"] for each in observed["threads"]]
         if not ids or self._turn % _THREADS_TURN != 1:
             return []

@@ -3,10 +3,10 @@
     report = check_power_loss(images=5000)
     assert report.ok, report.bad[0]
 
-A child process does a workload, and its writes, flushes and file names are recorded (`shim.c`, `recorder.py`).
-`disk.py` knows what a disk may have at any point of the recording. `examine.py` builds these images, and opens each one
-(`oracle.py`). `controls.py` has faulty disks, each of which must be detected. This needs a 64-bit Linux and a C
-compiler.
+A child process runs a workload, and its writes, flushes and file names are recorded (`shim.c`, `recorder.py`).
+`disk.py` computes what a disk may have at any point of the recording. `examine.py` builds these images, and `oracle.py`
+opens and judges each one. `controls.py` has faulty disks, each of which must be detected. This needs a 64-bit Linux
+and a C compiler.
 """
 
 from statelog.testing.powerloss.campaign import PowerLossReport, check_power_loss, examine_recordings

@@ -217,7 +217,7 @@ class Examiner:
                 (self._directory / name).write_bytes(garbage)
 
     def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> ImageFinding:
-        """Examine an image while recording, and then images of that recording."""
+        """Examine an image, record this examination, and then examine images of the new recording."""
         log = own_log()
         with log.paused():
             remove_all(self._directory)
@@ -307,7 +307,7 @@ _known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, ImageFindi
 def _findings_of(recording: Recording) -> dict[bytes, ImageFinding]:
     """Return the findings by the images' digests: one dict for all recordings that differ only in their events.
 
-    A disk that forgets a flush has such a recording. Most of its images are also images of the good disk.
+    The recording of a disk that forgets a flush is an example: most of its images are also images of the good disk.
     """
     workload, expectation = replace(recording.workload, name=""), recording.expectation
     for *same, findings in _known:

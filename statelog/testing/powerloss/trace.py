@@ -39,7 +39,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class WriteFlushed:
-    """The return of the O_DSYNC write with the event number `write`."""
+    """The end of the O_DSYNC write with the event number `write`."""
 
     file: int
     write: int
@@ -47,14 +47,14 @@ class WriteFlushed:
 
 @dataclass(frozen=True, slots=True)
 class FlushBegin:
-    """The call of a flush of a file."""
+    """The start of a flush of a file."""
 
     file: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlushEnd:
-    """The return of the flush with the event number `begin`. If `failed`, the flush returned an error."""
+    """The end of the flush with the event number `begin`. If `failed`, the flush returned an error."""
 
     file: int
     begin: int
@@ -96,14 +96,14 @@ class Unlink:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFlushBegin:
-    """The call of a flush of a directory."""
+    """The start of a flush of a directory."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFlushEnd:
-    """The return of the directory flush with the event number `begin`."""
+    """The end of the directory flush with the event number `begin`."""
 
     name: str
     begin: int

@@ -329,7 +329,7 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 
 def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
-    """Yield workloads with slow checkpoints, in one process or several, and with killed owners of pin or lock."""
+    """Yield workloads with slow checkpoints, in one process or several. Some kill a process with a pin or the lock."""
     lane = _commits("a", 40, start=720, size=900)
     yield Workload("checkpoints under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 14, start=20 * n, size=900) for n in range(2))
@@ -352,7 +352,7 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:
-    """Return an import of a store after some steps, of all its threads or some."""
+    """Return a step that imports a store as it is after `steps`: all its threads, or only `threads`."""
     with tempfile.TemporaryDirectory() as temporary:
         session = WorkloadSession(Path(temporary) / "exported.state", {}, SCHEMA)
         for step in steps:
