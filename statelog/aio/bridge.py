@@ -109,7 +109,7 @@ class Runner:
             await ended(future)
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None and (taken := future.result()) is not None:
-                returning = in_thread(partial(give_back, taken))  # A new thread, because the pool may be closed by now.
+                returning = in_thread(partial(give_back, taken))  # Use a new thread: the pool may be closed by now.
                 await ended(returning)
                 returning.exception()
             raise
@@ -203,7 +203,7 @@ def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
     def make() -> None:
         try:
             future.set_result(context.run(_call, call))
-        except BaseException as error:  # noqa: BLE001 - the awaiting task gets it
+        except BaseException as error:  # noqa: BLE001 - the awaiting task gets the error
             future.set_exception(error)
 
     threading.Thread(target=make, name="statelog step", daemon=True).start()

@@ -62,4 +62,4 @@ class StateOf:
     @overload
     def __get__(self, instance: Typed[Fields], owner: type | None = None) -> State[dict[str, Any]]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else instance._state()  # noqa: SLF001 - of the class that has this attribute
+        return self if instance is None else instance._state()  # noqa: SLF001 - the method belongs to the class with this attribute

@@ -55,11 +55,11 @@ class Thread(ThreadCalls[S, W]):
     def _including_quarantined(self) -> Self:
         """Make reads of this object return values that a check has quarantined. Return the object."""
         make = self._make
-        self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - its twin
+        self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - the synchronous thread has this method for its twin
         return self
 
     def _state(self) -> State[Any]:
-        return State(self._runner, lambda: self._thread()._read_state())  # noqa: SLF001 - `state`, past its types
+        return State(self._runner, lambda: self._thread()._read_state())  # noqa: SLF001 - this is `state` without its types
 
     @overload
     def state_of(self, checkpoint: Checkpoint[Untyped]) -> State[dict[str, Any]]: ...

@@ -63,7 +63,7 @@ class WaitTurn:
             after_s: delay of the first check, in seconds. A commit causes a check earlier.
         """
         future = self._future = self._loop.create_future()
-        timer = self._loop.call_later(min(timeout_s, FOREVER_S), _settle, future, False)  # noqa: FBT003 - a result
+        timer = self._loop.call_later(min(timeout_s, FOREVER_S), _settle, future, False)  # noqa: FBT003 - the bool is a result
         try:
             self._thread.sleep(self._sleeper, after_s=after_s)
             is_woken = await future
@@ -76,13 +76,13 @@ class WaitTurn:
     def _wake(self) -> bool:
         assert self._future is not None
         try:
-            self._loop.call_soon_threadsafe(_settle, self._future, True)  # noqa: FBT003 - a result
+            self._loop.call_soon_threadsafe(_settle, self._future, True)  # noqa: FBT003 - the bool is a result
         except RuntimeError:  # The event loop is closed.
             return False
         return True
 
 
-def _settle(future: asyncio.Future[bool], result: bool) -> None:  # noqa: FBT001 - a result
+def _settle(future: asyncio.Future[bool], result: bool) -> None:  # noqa: FBT001 - the bool is a result
     if not future.done():
         future.set_result(result)
 

@@ -43,7 +43,7 @@ _CACHE_FOLDER = click.option(
 )
 
 
-def _CACHE(command: Command) -> Command:  # noqa: N802 - decorators of options are in capitals here
+def _CACHE(command: Command) -> Command:  # noqa: N802 - names of option decorators are in capitals
     """Give a command --cache and --key-env."""
     return _CACHE_FOLDER(KEY_ENV(command))
 

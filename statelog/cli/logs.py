@@ -69,7 +69,7 @@ def log(
             if follow:
                 sys.stdout.flush()
         if is_silent and thread is not None and not follow:
-            find_thread(opened, thread)  # Raises if the thread does not exist.
+            find_thread(opened, thread)  # This raises an error if the thread does not exist.
 
 
 def of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:

@@ -46,7 +46,7 @@ EXPECT = click.option(
 )
 
 
-def STORE(command: Command) -> Command:  # noqa: N802 - decorators of options are in capitals here
+def STORE(command: Command) -> Command:  # noqa: N802 - names of option decorators are in capitals
     """Give a command the argument STORE and the options --max-size and --key-env."""
     return _STORE(MAX_SIZE(KEY_ENV(command)))
 

@@ -129,11 +129,11 @@ class _BlockHost(ThreadHost):
 
     async def call_workflow(
         self,
-        execution: Any,  # noqa: ARG002 - as declared
+        execution: Any,  # noqa: ARG002 - `Host` declares this parameter
         enter: Callable[[], None],
-        function: Callable[..., Any],  # noqa: ARG002 - as declared
+        function: Callable[..., Any],  # noqa: ARG002 - `Host` declares this parameter
         args: Any,
-        kwargs: Any,  # noqa: ARG002 - as declared
+        kwargs: Any,  # noqa: ARG002 - `Host` declares this parameter
     ) -> None:
         """Suspend the coroutine until the block ends, instead of calling the workflow. Raise the block's exception."""
         if self._was_called:

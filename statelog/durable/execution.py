@@ -510,7 +510,7 @@ class Execution:
                 message = f"thread {self.thread.id!r} is at {held.version}, not at {self._version}"
                 raise ConflictError(message, thread=self.thread.id, expected_version=self._version)
             checkpoint = self._stage_besides(tx, writes[0][STEPS], also, emitted)
-            expected = self._version if held.version == self._version else None  # `also` may have written to the thread
+            expected = self._version if held.version == self._version else None  # `also` may have changed the version.
             made = held.commit(*writes, **how, id=checkpoint, expected_version=expected)
         return made  # noqa: RET504 - the version is known after the end of the transaction
 

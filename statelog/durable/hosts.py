@@ -178,11 +178,11 @@ class ThreadHost:
             raise UsageError(message, argument="function", value=function)
         return result
 
-    async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002 - as declared
+    async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002 - `Host` declares this parameter
         """Make the call at once. Operations such as `wait_any` record the order of threads themselves."""
         return await work
 
-    async def caught_up(self, place: str) -> bool:  # noqa: ARG002 - as declared
+    async def caught_up(self, place: str) -> bool:  # noqa: ARG002 - `Host` declares this parameter
         """Implement `Host.caught_up`."""
         return True
 

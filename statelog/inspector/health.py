@@ -75,7 +75,7 @@ class StoreJob:
             result = {"state": "failed", "problem": error_document(error)}
         except _StoppedError:
             result = {"state": "idle"}
-        except Exception as error:  # noqa: BLE001 - a page that waits has to see that the work ended
+        except Exception as error:  # noqa: BLE001 - a waiting page must see that the work has ended
             problem = {"error": type(error).__name__, "message": str(error), "facts": {}}
             result = {"state": "failed", "problem": problem}
         with self._lock:

@@ -25,7 +25,7 @@ WRITE_HEADER = "x-statelog"
 """A header that a form of another page cannot send. Its value does not matter."""
 _API = "/api/"
 _UNLOCKED = ("same-origin", "none")
-_NO_TOKEN = "Open the address that `statelog ui` has printed. It has the token that this page needs.\n"  # noqa: S105 - no token
+_NO_TOKEN = "Open the address that `statelog ui` has printed. It has the token that this page needs.\n"  # noqa: S105 - this text is not a token
 
 
 class AccessMiddleware:
@@ -86,7 +86,7 @@ class AccessMiddleware:
             return False
         if name in (self._address, "localhost"):
             return True
-        return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - compared, not bound
+        return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - the address is compared, not bound
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
         """Return a redirect that replaces the token by a cookie. Refuse a request that has neither."""

@@ -7,7 +7,7 @@ Needs `pip install 'statelog[otel]'`.
 """
 
 try:
-    import opentelemetry.trace  # noqa: F401 - says early, and by name, what is missing
+    import opentelemetry.trace  # noqa: F401 - the import fails early if the package is missing
 except ModuleNotFoundError as error:
     if not str(error.name).startswith("opentelemetry"):
         raise

@@ -55,7 +55,7 @@ def instrument(
         UsageError: `store` is not a store.
         ClosedError: the store is closed.
     """
-    global _every  # noqa: PLW0603 - one switch for the process
+    global _every  # noqa: PLW0603 - the process has one switch
     held = None if store is None else _store_of(store)
     if held is not None and held.closed:
         raise ClosedError(f"the store {held.path} is closed", path=str(held.path))
@@ -78,7 +78,7 @@ def uninstrument(store: Any = None) -> None:
     Raises:
         UsageError: `store` is not a store.
     """
-    global _every  # noqa: PLW0603 - as above
+    global _every  # noqa: PLW0603 - the process has one switch
     held = None if store is None else _store_of(store)
     with _lock:
         for watch in watches():

@@ -222,7 +222,7 @@ def _run_child() -> None:
     """Fork for every job, and do the job in the child."""
     job = serve(int(sys.argv[1]))
     faults.arm_from_environment()
-    sys.path[:], call = pickle.loads(job)  # noqa: S301 - from the parent
+    sys.path[:], call = pickle.loads(job)  # noqa: S301 - the data comes from the parent
     function, arguments = pickle.loads(call)  # noqa: S301
     function(*arguments)
 

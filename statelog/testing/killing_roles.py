@@ -60,7 +60,7 @@ def _say(line: str) -> None:
 
 def _write(store: Store, number: int, *, acknowledges_early: bool = False) -> None:
     """Commit forever. Version n contains n, so that every commit is identified."""
-    generator = random.Random()  # noqa: S311 - no two runs alike
+    generator = random.Random()  # noqa: S311 - each run should differ, but the numbers are not secrets
     thread = store.thread(thread_of(number), schema=SCHEMA)
     while True:
         n = thread.version + 1
@@ -159,7 +159,7 @@ def run(arguments: list[str]) -> None:
     role, path, number = arguments
     try:
         main(role, Path(path), int(number))
-    except Exception:  # noqa: BLE001 - a finding
+    except Exception:  # noqa: BLE001 - any error is reported as a fault
         words = traceback.format_exc().strip().replace("\n", " | ")
         _say(f"! {role} {number}: {words[-1500:]}")
         sys.exit(1)

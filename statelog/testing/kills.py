@@ -103,7 +103,7 @@ class _Process:
         self.number = number
         root = str(Path(statelog.__file__).resolve().parents[1])
         argument = str(number if role.endswith("writer") else _WRITERS)
-        self.process = subprocess.Popen(  # noqa: S603 - ourselves
+        self.process = subprocess.Popen(  # noqa: S603 - the command is this interpreter
             [sys.executable, "-P", "-c", _BOOT, root, role, str(killing.path), argument],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -180,7 +180,7 @@ def check_kills(
     """
     started = time.monotonic()
     report = KillReport()
-    generator = random.Random(seed)  # noqa: S311 - which process is killed
+    generator = random.Random(seed)  # noqa: S311 - the numbers only select the process to kill
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         killing = _Killing(Path(temporary) / "killed.state", report)
         roles = ["early writer" if acknowledges_early and role == "writer" else role for role in _ROLES]

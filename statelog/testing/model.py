@@ -304,7 +304,7 @@ class ThreadModel:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
         id: str | None = None,
-        durable: bool | None = None,  # noqa: ARG002 - a model is not on any disk
+        durable: bool | None = None,  # noqa: ARG002 - a model is not on a disk
     ) -> CheckpointModel:
         """Merge writes into the head's channels."""
         data = self._data()

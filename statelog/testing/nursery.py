@@ -40,7 +40,7 @@ class Born:
         status, its_status = os.pipe()
         self.out, self._status = out, status
         self.returncode: int | None = None
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the child
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - the file is open as long as the child runs
         try:
             try:
                 _nursery().send(job, environment, (its_out, self._words.fileno(), its_status))
@@ -108,7 +108,7 @@ class _Nursery:
     def send(self, job: bytes, environment: dict[str, str], descriptors: tuple[int, ...]) -> None:
         """Start a child. If environment variables have changed, restart the nursery, which imports statelog again."""
         variables = {name: value for name, value in os.environ.items() if name not in _PASSING}
-        message = pickle.dumps((job, environment, os.getcwd()))  # noqa: PTH109 - as text
+        message = pickle.dumps((job, environment, os.getcwd()))  # noqa: PTH109 - the message needs a text
         with self._lock:
             if self._calls is None or self._variables != variables:
                 self._start(variables)
@@ -187,7 +187,7 @@ def serve(descriptor: int) -> bytes:
     os.dup2(words, 2)
     os.close(out)
     os.close(words)
-    job, environment, directory = pickle.loads(message)  # noqa: S301 - from the parent
+    job, environment, directory = pickle.loads(message)  # noqa: S301 - the data comes from the parent
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)

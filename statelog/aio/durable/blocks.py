@@ -168,7 +168,7 @@ async def entered(
         await driven
         raise refusal(id, "it is parked")
     run, scope = block.opened.result()
-    run._root.caller = asyncio.current_task()  # noqa: SLF001 - same package
+    run._root.caller = asyncio.current_task()  # noqa: SLF001 - `durable` is the package below this one
     token = current_scope.set(scope)
     entered_run = EnteredRun(run)
     try:
@@ -225,5 +225,5 @@ async def _interrupted(driven: asyncio.Future[Any]) -> None:
 
 
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
-    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - same package
+    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - `_runner` belongs to the same package
     check_replayed(value, await replay(store.sync, made, value, items, host))

@@ -89,7 +89,7 @@ async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str,
     open_runs, found = await on_pool(store, forks.to_check, workflows)
     for value, workflow in open_runs:
         if workflow.is_async:
-            host = EventLoopHost(store._runner)  # noqa: SLF001 - same package
+            host = EventLoopHost(store._runner)  # noqa: SLF001 - `_runner` belongs to the same package
             differs = await rehearse(store.sync, workflow, value, host)
         else:
             differs = await in_thread(partial(rehearse_here, store.sync, workflow, value))
@@ -130,7 +130,7 @@ class StepContext:
         await self._io(self._context.stream, chunk)
 
     async def _io(self, function: Any, *args: Any) -> Any:
-        return await self._context._execution.host.io(function, *args)  # noqa: SLF001 - of the room below
+        return await self._context._execution.host.io(function, *args)  # noqa: SLF001 - `durable` is the package below this one
 
 
 def current_step() -> StepContext:

@@ -85,14 +85,14 @@ class Handle(Generic[R]):
 
 async def on_pool(store: Store, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     """Call a function of `statelog.durable` on the pool with the store, and return its result."""
-    return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - same package
+    return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - `_runner` belongs to the same package
 
 
 async def changed(store: Store, check: Callable[[], Any], *keys: str, timeout_s: float | None) -> bool:
     """Wait until `check`, which reads the entries `keys` of the board, returns true. Return False after a timeout."""
     condition = Condition(holds(check), patterns=keys)
     left_s = FOREVER_S if timeout_s is None else timeout_s
-    return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - same package
+    return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - `_runner` belongs to the same package
 
 
 def has_ended(store: SyncStore, run: str) -> bool:
@@ -197,13 +197,13 @@ class _TaskAttempt:
 
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
     """Claim the task of a run, even if a dead process has claimed it. A cancelled asyncio task releases the claim."""
-    return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - same package
+    return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - `_runner` belongs to the same package
 
 
 async def _released(store: Store, claim: Claim) -> None:
     """Release a claim, if it is still held."""
     with suppress(StatelogError):
-        released = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - same package
+        released = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - `_runner` belongs to the same package
         await ended(released)
         released.result()
 
@@ -219,7 +219,7 @@ async def drive_claimed(
     is_block: bool = False,
 ) -> None:
     """Drive a claimed run. If the asyncio task is cancelled, release the claim."""
-    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - same package
+    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - `_runner` belongs to the same package
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
@@ -261,7 +261,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
                 workflow = known[(await on_pool(store, find, run)).value["workflow"]]
                 await drive_claimed(store, workflow, run, claim, LEASE_S)
     finally:
-        await ended(asyncio.wrap_future(store._runner.submit(resume_pass.close)))  # noqa: SLF001 - same package
+        await ended(asyncio.wrap_future(store._runner.submit(resume_pass.close)))  # noqa: SLF001 - `_runner` belongs to the same package
     for run in resume_pass.runs:
         await deliver(store, subscribers, run)
     infos: list[RunInfo] = await on_pool(store, lambda _store: resume_pass.infos())
@@ -270,7 +270,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
 
 async def _next_of(store: Store, resume_pass: starts.ResumePass) -> Claim | None:
     """Claim the next run. If the asyncio task is cancelled meanwhile, release the claim."""
-    claiming = asyncio.wrap_future(store._runner.submit(resume_pass.next))  # noqa: SLF001 - same package
+    claiming = asyncio.wrap_future(store._runner.submit(resume_pass.next))  # noqa: SLF001 - `_runner` belongs to the same package
     try:
         await ended(claiming)
     except asyncio.CancelledError:

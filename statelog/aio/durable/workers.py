@@ -107,7 +107,7 @@ class _Worker:
     async def _next(self, held: HeldSlots) -> ClaimedRun | None:
         """Claim a run. If this task is cancelled, a run claimed for it is given back."""
         take = partial(self._claimer.next, held, self._halt, 0.0)
-        return await self._store._runner.win(take, partial(self._claimer.give_back, held=held))  # noqa: SLF001 - same package
+        return await self._store._runner.win(take, partial(self._claimer.give_back, held=held))  # noqa: SLF001 - `_runner` belongs to the same package
 
     async def _next_in_time(self, held: HeldSlots, stopping: asyncio.Task[Any]) -> ClaimedRun | None:
         """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""

@@ -102,7 +102,7 @@ class Family:
 
 def perform(act: CrossingAct, actor: Actor, seed: int) -> str:
     """Perform an act. Return "done", or the name of the error that refused it. Other errors propagate."""
-    rng = Random(seed)  # noqa: S311 - no secret
+    rng = Random(seed)  # noqa: S311 - the numbers are not secrets
     try:
         act.do(actor, rng)
     except _FAULTS:

@@ -285,7 +285,7 @@ class Agreements:
 
 
 _CHECKS: dict[str, Callable[[Agreements, Store, dict[str, Any]], list[str]]] = {
-    "verified": Agreements._verified,  # noqa: SLF001 - of this file
+    "verified": Agreements._verified,  # noqa: SLF001 - the name belongs to this file
     "rebuilt": Agreements._rebuilt,  # noqa: SLF001
     "imported": Agreements._imported,  # noqa: SLF001
     "threads": Agreements._exported_as_threads,  # noqa: SLF001

@@ -139,7 +139,7 @@ class Crossing:
         return known[step.what]() if step.what in known else self._act((*step.beside, step))
 
     def _jump(self, seed: int) -> None:
-        self._clock.advance(random.Random(seed).choice(_JUMPS_S))  # noqa: S311 - no secret
+        self._clock.advance(random.Random(seed).choice(_JUMPS_S))  # noqa: S311 - the numbers are not secrets
 
     def _kill(self, who: int) -> None:
         self._processes[who - 1].kill()

@@ -60,7 +60,7 @@ class Driver:
 
     def __init__(self, folder: Path | None = None, *, roads: Sequence[str] = ROADS) -> None:
         self._roads = roads
-        memory = Path("/dev/shm")  # noqa: S108 - a file system in memory
+        memory = Path("/dev/shm")  # noqa: S108 - this is a file system in memory
         self.folder = folder or (memory if memory.is_dir() else None)
         self._processes = [Process(f"process-{number}") for number in range(2)]
         self.acts = 0
@@ -89,7 +89,7 @@ class Driver:
                         if failure is not None:
                             return Failure(at, step, tuple(failure[0].split("|")), failure[1], plan)
                     crossing.close()
-            except Exception:  # noqa: BLE001 - it is reported
+            except Exception:  # noqa: BLE001 - the error is reported
                 return Failure(at, step, ("exception",), traceback.format_exc(), plan)
         return None
 
@@ -115,7 +115,7 @@ class Driver:
 
 @contextmanager
 def _few_segments() -> Iterator[None]:
-    before = owner._SEGMENTS_MAX  # noqa: SLF001 - see _SEGMENTS_MAX
+    before = owner._SEGMENTS_MAX  # noqa: SLF001 - `_SEGMENTS_MAX` of this file gives the reason
     owner._SEGMENTS_MAX = _SEGMENTS_MAX  # noqa: SLF001
     try:
         yield

@@ -89,7 +89,7 @@ def draw_plan(
         only: names of families. If it is left out, all families may be drawn.
         omit: names of acts to leave out.
     """
-    rng = random.Random(seed)  # noqa: S311 - no secret
+    rng = random.Random(seed)  # noqa: S311 - the numbers are not secrets
     known = [family for name, family in families().items() if not only or name in only]
     chosen = [family for family in known if rng.random() < 0.6] or known
     weights = {

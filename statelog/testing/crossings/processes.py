@@ -70,7 +70,7 @@ def do_here(actor: Actor, call: ActRequest) -> ActResult:
     random.seed(call.seed)  # The library draws random numbers, for example to decide when to apply policies.
     try:
         outcome = perform(acts()[call.act], actor, call.seed)
-    except Exception:  # noqa: BLE001 - it is reported
+    except Exception:  # noqa: BLE001 - the error is reported
         return ActResult("fault", actor.clock.moment, traceback.format_exc())
     return ActResult(outcome, actor.clock.moment, end=end_of(actor.store))
 
@@ -229,5 +229,5 @@ def _open_or_close(
         own = Path(folder, name)
         own.mkdir(exist_ok=True)
         return ActResult("done"), Actor(store, clock, own, name)
-    except Exception:  # noqa: BLE001 - it is reported
+    except Exception:  # noqa: BLE001 - the error is reported
         return ActResult("fault", trace=traceback.format_exc()), None

@@ -81,7 +81,7 @@ def stub_steps(replacements: Mapping[str | Callable[..., Any], Callable[..., Any
         if not callable(replacement):
             message = f"the stub of step {_name(step)!r} must be a function, not {replacement!r}"
             raise UsageError(message, argument="replacements", value=replacement)
-        stub = stubs._counted(_name(step), replacement)  # noqa: SLF001 - of this file
+        stub = stubs._counted(_name(step), replacement)  # noqa: SLF001 - the name belongs to this file
         made[_name(step)] = stub
         if not isinstance(step, str):
             made[step] = stub

@@ -149,7 +149,7 @@ class Examiner:
     def run(self, task: Task) -> Tally:
         """Examine the cuts of a task."""
         tally = Tally()
-        generator = random.Random(f"{task.seed} {task.start} {self._depth}")  # noqa: S311 - the same every time
+        generator = random.Random(f"{task.seed} {task.start} {self._depth}")  # noqa: S311 - each run must get the same numbers
         disk = Disk(self._recording.trace)
         events = self._recording.trace.events
         for cut in range(len(events) + 1):
@@ -320,7 +320,7 @@ def _findings_of(recording: Recording) -> dict[bytes, ImageFinding]:
 @cache
 def _examiner(recording: Path) -> Examiner:
     with own_log().paused():
-        return Examiner(pickle.loads(recording.read_bytes()))  # noqa: S301 - written by our own parent
+        return Examiner(pickle.loads(recording.read_bytes()))  # noqa: S301 - the parent has written the data
 
 
 def run_task(task: Task) -> Tally:

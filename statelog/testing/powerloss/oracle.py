@@ -160,7 +160,7 @@ def look(
             problem = _look_again(store, contents, key)
         problem = problem or _finish(path, finding, expectation, finish, key)
         return replace(finding, problem=problem) if problem else finding
-    except Exception as error:  # noqa: BLE001 - whatever it was, the image is the cause
+    except Exception as error:  # noqa: BLE001 - the image is the cause of any error
         return ImageFinding(f"{type(error).__name__}: {error}", exists)
 
 

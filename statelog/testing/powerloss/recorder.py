@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.steps import Step
 
-LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - memory; the file in it has a name that nobody can know
+LOG_DIRECTORY = Path("/dev/shm")  # noqa: S108 - files in this directory get unpredictable names
 _TIMEOUT_S = 300.0
 
 
@@ -121,7 +121,7 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
         )
         if isinstance(answer, Died):
             message = f"workload {workload.name!r}: {answer.reason}"
-            raise AssertionError(message)  # noqa: TRY004 - it was the child that failed
+            raise AssertionError(message)  # noqa: TRY004 - the child has failed, not this call
         trace = read_trace(log.records(), base)
     lanes, chain = answer
     steps = [step for lane in workload.lanes for step in lane]
@@ -228,7 +228,7 @@ def _do_in_threads(session: WorkloadSession, workload: Workload) -> list[Lane]:
     def run(number: int) -> None:
         try:
             lanes[number] = _do_lane(session, workload, number, threads[number], None)
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises the error again
             errors.append(error)
 
     running = [threading.Thread(target=run, args=(number,)) for number in range(len(lanes))]

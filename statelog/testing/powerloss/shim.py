@@ -136,7 +136,7 @@ def build_shim() -> Path:
     library = Path(directory.name) / "shim.so"
     command = [compiler, "-std=c11", *_WARNINGS, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", str(SOURCE)]
     command += ["-o", str(library), "-lpthread"]
-    done = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - our own source
+    done = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - the command compiles our own source
     if done.returncode != 0:
         message = f"{compiler} failed: {done.stderr.decode(errors='replace')[-2000:]}"
         raise StorageError(message, path=str(SOURCE))

@@ -133,8 +133,8 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(Path(statelog.__file__).resolve().parents[1])
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        return subprocess.Popen(  # noqa: S603 - ourselves
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - the file is open as long as the process runs
+        return subprocess.Popen(  # noqa: S603 - the command is this interpreter
             [sys.executable, "-P", "-c", _BOOT, root, *map(os.path.abspath, sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -240,7 +240,7 @@ def serve() -> None:
     import resource
 
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # No core dumps, because deaths are expected.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # Write no core dumps, because deaths are expected.
     out = os.dup(1)
     os.dup2(2, 1)  # The output of a function is not an answer.
     while True:
@@ -256,7 +256,7 @@ def _answer(name: str, arguments: tuple[Any, ...]) -> Any:
 
     try:
         return find_function(name)(*arguments)
-    except Exception:  # noqa: BLE001 - whatever it was, the parent must know
+    except Exception:  # noqa: BLE001 - the parent must know of any error
         return _Failure(traceback.format_exc())
 
 
@@ -276,7 +276,7 @@ def _send(descriptor: int, message: Any) -> None:
 
 def _receive(descriptor: int) -> Any:
     size = _SIZE.unpack(_read(descriptor, _SIZE.size))[0]
-    return pickle.loads(_read(descriptor, size))  # noqa: S301 - from our own child or parent
+    return pickle.loads(_read(descriptor, size))  # noqa: S301 - the data comes from our own child or parent
 
 
 def _read(descriptor: int, size: int) -> bytes:
