@@ -1,4 +1,4 @@
-"""The state of an AI agent in one file, embedded in the agent's process: no server."""
+"""The state of an AI agent in one file, embedded in the agent's process, without a server."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`python -m statelog` is `statelog`, where the folder of scripts is not on the PATH."""
+"""`python -m statelog` runs the command `statelog` if the folder of scripts is not on the PATH."""
 
 from statelog.cli import main
 

@@ -34,7 +34,7 @@ def _warning(message: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 if TYPE_CHECKING:
-    from typing_extensions import deprecated  # Editors strike the name through.
+    from typing_extensions import deprecated  # With this class, editors strike the old name through.
 else:
     deprecated = _warning
 
@@ -56,7 +56,7 @@ def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P
 
 
 def _split(held: Any, args: tuple[Any, ...], as_policy: object, rules: dict[str, Any]) -> Any:
-    """Call the method that does what `retain` did."""
+    """Call `set_retention` or `prune`, which have replaced `retain`."""
     if not isinstance(as_policy, bool):
         message = f"as_policy must be True or False, not {as_policy!r}"
         raise UsageError(message, argument="as_policy", value=as_policy)
@@ -70,7 +70,7 @@ def _split(held: Any, args: tuple[Any, ...], as_policy: object, rules: dict[str,
 
 
 class OldStoreNames:
-    """Old names of `statelog.Store` and `statelog.aio.Store`."""
+    """The old method names of `statelog.Store` and `statelog.aio.Store`."""
 
     @deprecated("retain is now prune, and with as_policy=True it is set_retention")
     def retain(self, *, as_policy: bool = False, **rules: Any) -> Any:
@@ -84,7 +84,7 @@ class OldStoreNames:
 
 
 class OldBoardNames:
-    """Old names of `statelog.Board` and `statelog.aio.board.Board`."""
+    """The old method names of `statelog.Board` and `statelog.aio.board.Board`."""
 
     @deprecated("retain is now prune, and with as_policy=True it is set_retention")
     def retain(self, pattern: str = "**", *, as_policy: bool = False, **rules: Any) -> Any:
@@ -100,9 +100,10 @@ _STEP_OPTIONS = frozenset(
 def step_options(
     function: Any, kwargs: Mapping[str, Any], *, stacklevel: int = 4
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keywords of `Run.step` that are options, as they once were, and those that are for the function.
+    """Split the keywords of `Run.step` into the options that it once accepted, and the arguments of the function.
 
-    A keyword with the name of an option is for the function if the function has a parameter of this name or `**kwargs`.
+    A keyword with the name of an option belongs to the function if the function has a parameter of this name or
+    `**kwargs`.
     """
     named = _STEP_OPTIONS.intersection(kwargs)
     if not named:
@@ -130,7 +131,7 @@ def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         module: the name of the module.
-        names: the new names by the old ones.
+        names: the new names by the old names.
     """
 
     def get(name: str) -> Any:
@@ -150,4 +151,4 @@ DURABLE_NAMES = {
     "purge": "purge_run",
     "work": "run_worker",
 }
-"""Old names of functions of `statelog.durable` and `statelog.aio.durable`."""
+"""The old names of functions of `statelog.durable` and `statelog.aio.durable`."""

@@ -1,4 +1,4 @@
-"""JSON documents that the command line and the inspector share: all parts except values."""
+"""JSON documents that the command line and the inspector share. They contain everything except values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def iso(time: datetime | None) -> str | None:
-    """Return a time as text, or None."""
+    """Return a time as ISO 8601 text, or None for None."""
     return None if time is None else time.isoformat()
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
-    """Return an entry of the board without its value, and without the fields of claims."""
+    """Return the document of an entry of the board, without its value and the fields of claims."""
     return {
         "key": entry.key,
         "version": entry.version,
@@ -31,7 +31,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def claim_document(entry: Entry) -> dict[str, Any] | None:
-    """Return the claim of an entry, or None if nobody has claimed it."""
+    """Return the document of an entry's claim, or None if nobody has claimed the entry."""
     claim = entry.claim
     if claim is None:
         return None
@@ -39,7 +39,7 @@ def claim_document(entry: Entry) -> dict[str, Any] | None:
 
 
 def lease_document(lease: LeaseInfo) -> dict[str, Any]:
-    """Return a lease."""
+    """Return the document of a lease."""
     return {
         "name": lease.name,
         "token": lease.token,
@@ -51,7 +51,7 @@ def lease_document(lease: LeaseInfo) -> dict[str, Any]:
 
 
 def run_document(info: RunInfo) -> dict[str, Any]:
-    """Return a run without its arguments, its value, and its traceback."""
+    """Return the document of a run, without its arguments, value and traceback."""
     return {
         "id": info.id,
         "workflow": info.workflow,
@@ -74,7 +74,7 @@ def run_document(info: RunInfo) -> dict[str, Any]:
 
 
 def step_document(step: StepInfo) -> dict[str, Any]:
-    """Return what a run has recorded of a call, without the result."""
+    """Return the document of a step that a run has recorded, without its result."""
     return {
         "place": step.place,
         "kind": step.kind,
@@ -95,7 +95,7 @@ def step_document(step: StepInfo) -> dict[str, Any]:
 
 
 def gate_document(gate: Gate) -> dict[str, Any]:
-    """Return a gate without its payload."""
+    """Return the document of a gate, without its payload."""
     return {
         "id": gate.id,
         "name": gate.name,

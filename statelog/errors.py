@@ -1,8 +1,8 @@
 """All exceptions of statelog, grouped by what the caller should do next.
 
-``UsageError``: fix the code. ``ConflictError``: read again and retry. ``LimitError``: make it smaller. ``FormatError``:
-upgrade. ``CorruptionError``: restore. ``StorageError``: check the disk or the operating system. ``AccessError``: ask
-for permission.
+``UsageError``: fix the code. ``ConflictError``: read again and retry. ``LimitError``: reduce the size or the number.
+``FormatError``: upgrade. ``CorruptionError``: restore. ``StorageError``: check the disk or the operating system.
+``AccessError``: ask for permission.
 
 Each error has its facts as attributes, such as ``error.thread``, so no program has to parse a message.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESSES: Final = ("url", "value", "path", "reason")
-"""Facts that may be addresses."""
+"""The facts that may be addresses."""
 _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "target")
-"""Facts that are names, which programs use. Only secrets that a guard's rules find are hidden in them."""
+"""The facts that are names, which programs use. Only secrets that a guard's rules find are hidden in these facts."""
 
 
 class StatelogError(Exception):
     """The base class of all errors of statelog.
 
-    Passwords of addresses are hidden in the message and in the facts.
+    The message and the facts hide the passwords of addresses.
 
     Args:
         message: one line for a person.
@@ -77,7 +77,7 @@ class ReadOnlyError(UsageError):
 
 
 class GuardError(UsageError):
-    """A guard is missing, or cannot do a request. Facts: path; or rule; or handle, tool, host."""
+    """A guard is missing, or cannot carry out a request. Facts: path; or rule; or handle, tool, host."""
 
 
 class CheckError(GuardError):
@@ -85,7 +85,7 @@ class CheckError(GuardError):
 
 
 class SecretError(UsageError, ValueError):
-    """A secret is in a place where it cannot be stored or cut out, or the guard refuses it. Facts: rule, path."""
+    """A secret is in a place where it cannot be stored or removed, or the guard refuses it. Facts: rule, path."""
 
 
 class NotFoundError(UsageError, LookupError):
@@ -99,7 +99,7 @@ class ThreadNotFoundError(NotFoundError):
 
 
 class ThreadDeletedError(ThreadNotFoundError):
-    """The thread was deleted, and a late write does not re-create it. Facts: thread."""
+    """The thread was deleted. A late write does not re-create it. Facts: thread."""
 
 
 class BranchNotFoundError(NotFoundError):
@@ -140,7 +140,7 @@ class NodeNotFoundError(NotFoundError):
 
 
 class MessageNotFoundError(NotFoundError):
-    """The outbox has no message at this place. Facts: run, place."""
+    """The outbox has no message for this place of the run. Facts: run, place."""
 
 
 class NondeterminismError(UsageError):
@@ -153,7 +153,7 @@ class NondeterminismError(UsageError):
 class StepVersionError(NondeterminismError):
     """A run has recorded a result of a step version that this code cannot read.
 
-    It is a later version than that of the code, or `upcast=` of the step lacks a function. Facts: run, place, recorded,
+    The version is later than the code's version, or the step's `upcast=` lacks a function. Facts: run, place, recorded,
     called, stored and declared (the versions), missing (the version without a function, or None).
     """
 
@@ -163,7 +163,7 @@ class CursorError(UsageError):
 
 
 class KeyArgumentError(UsageError, ValueError):
-    """A value for `key=` is not a valid key. Facts: argument. No fact has the value."""
+    """A value for `key=` is not a valid key. Facts: argument. No fact contains the value."""
 
 
 class AnchorError(UsageError, ValueError):
@@ -175,7 +175,7 @@ class SchemaError(UsageError):
 
 
 class SchemaVersionError(SchemaError):
-    """A state, entry or item has a newer schema version than the code: upgrade the code.
+    """A state, entry or item has a newer schema version than the code. Upgrade the code.
 
     Facts: thread, or key and for an item namespace; stored, declared.
     """
@@ -201,7 +201,7 @@ class ChannelError(UsageError):
 
 
 class ReducerTypeError(UsageError, TypeError):
-    """A reducer cannot merge a write with the present value.
+    """A reducer cannot merge a write with the current value.
 
     Facts: path (the channel, and the place in the write), reducer, and channel, current and write if known.
     """
@@ -216,7 +216,7 @@ class ValidationError(UsageError, ValueError):
 
 
 class ConflictError(StatelogError):
-    """Another writer was first: read again and retry. Facts: thread, expected_version, actual_version."""
+    """Another writer was first. Read again and retry. Facts: thread, expected_version, actual_version."""
 
     exit_code = 4
 
@@ -258,11 +258,14 @@ class StoreFullError(LimitError):
 
 
 class SizeLimitError(LimitError):
-    """A commit would pass a limit of `Store.limit`. Facts: thread, path (the channel, or None), unit, limit, actual."""
+    """A commit would exceed a limit set by `Store.limit`.
+
+    Facts: thread, path (the channel, or None), unit, limit, actual.
+    """
 
 
 class FormatError(StatelogError):
-    """A file is not a store of statelog, or has another format. Facts: path, needed, supported."""
+    """A file is not a store, or has an unsupported format. Facts: path, needed, supported."""
 
     exit_code = 6
 
@@ -274,7 +277,7 @@ class NewerFormatError(FormatError):
 
 
 class CorruptionError(StatelogError):
-    """Bytes differ from those that were written. Facts: lsn and node if known."""
+    """Stored bytes differ from the bytes that were written. Facts: lsn and node if known."""
 
     exit_code = 7
 
@@ -288,7 +291,7 @@ class HeaderLostError(CorruptionError):
 
 
 class RollbackError(CorruptionError):
-    """The log ends before the LSN of an expected anchor: the file is an earlier copy, or its end was cut off.
+    """The log ends before the LSN of an expected anchor: the file is an earlier copy, or its end is missing.
 
     Facts: path, lsn (of the anchor), last_lsn, expected (chain digest in hex), found (None).
     """
@@ -297,7 +300,7 @@ class RollbackError(CorruptionError):
 class ForgeryError(CorruptionError):
     """Bytes of a store that has a key are damaged or forged, or the log does not have the history of an anchor.
 
-    With a key: the MAC of a record, of a row of the index or of the header does not match. Facts: lsn or key if known.
+    With a key: the MAC of a record, a row of the index or the header does not match. Facts: lsn or key if known.
 
     With an anchor: records up to its LSN were changed, or commits were made to an earlier copy that was put back.
     Facts: path, lsn (of the anchor), expected, found (chain digests in hex).
@@ -305,25 +308,25 @@ class ForgeryError(CorruptionError):
 
 
 class OtherStoreError(ForgeryError):
-    """The file is another store than the one of an expected anchor, and does not have its history.
+    """The file is a different store from that of an expected anchor, and does not have its history.
 
-    Facts: path, lsn, expected, found (as of ForgeryError; None if the log ends before `lsn`), expected_store_id,
+    Facts: path, lsn, expected, found (as for ForgeryError; None if the log ends before `lsn`), expected_store_id,
     found_store_id (in hex).
     """
 
 
 class StorageError(StatelogError):
-    """The disk or the operating system refused. ``__cause__`` has its error."""
+    """The disk or the operating system refused. ``__cause__`` is the original error."""
 
     exit_code = 8
 
 
 class CommitOutcomeUnknownError(StorageError):
-    """A commit failed, and its outcome is unknown: open the store again and look."""
+    """A commit failed with an unknown outcome. Open the store again and check whether it was written."""
 
 
 class RemoteError(StorageError):
-    """The storage of a fleet is unreachable, or refuses at present. Local commits are kept."""
+    """The storage of a fleet is unreachable, or refuses requests at present. Local commits are kept."""
 
 
 class RemoteLagError(RemoteError):
@@ -335,9 +338,11 @@ class UnsafeStorageError(StorageError):
 
 
 class StoreReplacedError(StorageError):
-    """Somebody removed or replaced the file of a store in use: close it everywhere, and open it. Facts: path.
+    """Somebody removed or replaced the file of a store in use. Close the store in all processes, and open it again.
 
-    The commit that notices it first may be in the former file.
+    Facts: path.
+
+    The commit that first detects this may have been written to the former file.
     """
 
 
@@ -366,11 +371,11 @@ class WrongKeyError(StoreKeyError):
 
 
 class UnkeyedStoreError(StoreKeyError):
-    """A key was given, but the store has none. It was replaced by another file, or not rekeyed yet. Facts: path."""
+    """A key was given, but the store has none. Its file was replaced, or the store was not rekeyed yet. Facts: path."""
 
 
 class ExecutionError(StatelogError):
-    """A step or a run has failed: check its effects."""
+    """A step or a run has failed. Check its effects."""
 
     exit_code = 13
 
@@ -386,7 +391,7 @@ class StepTimeoutError(ExecutionError, TimeoutError):
 class StepInterruptedError(ExecutionError):
     """The process died during the call of an at-most-once step. Facts: step.
 
-    It is unknown whether the effect happened: check it, or ask.
+    It is unknown whether the effect happened. Check it, or ask somebody.
     """
 
 

@@ -1,8 +1,8 @@
-"""Loads public names of a package on first use (PEP 562).
+"""Loading of a package's public names on first use (PEP 562).
 
 A short process, such as a hook or a cron job, pays for every module that it loads. So `import statelog` loads only the
-modules that a commit needs. Functions import other modules where they use them. `late_names` makes the `__getattr__` of
-a package whose other public names load on first use.
+modules that a commit needs. Functions import other modules where they use them. `late_names` creates the `__getattr__`
+of a package whose remaining public names load on first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def late_names(
 
     Args:
         package: the name of the package.
-        names: for each module, the names that the package exports from it; nothing for the module itself.
+        names: the names that the package exports, by their module. An empty tuple exports the module itself.
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
     modules = {module.rpartition(".")[2]: module for module, defined in names.items() if not defined}

@@ -1,8 +1,8 @@
-"""Hides secrets in messages and output: passwords, keys and signatures in addresses, and secret values.
+"""Redaction of messages and output: hides passwords, keys and signatures in addresses, and secret values.
 
 Every error of this library hides secrets of addresses in its message (`errors.py`). The command line hides them in
-errors of other libraries. Code that has a complete address uses `redacted_url`, because the end of an address is not
-certain within a text.
+errors of other libraries. Code with a complete address uses `redacted_url`, because the end of an address within a text
+is uncertain.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SETTING = (
     r"(\s*=\s*)(?!\ue000)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
 _MARK = r"\[REDACTED [a-z0-9-]{1,40}(?: [0-9a-f]{8})?\]"
-"""A redaction of a guard. It becomes a number between two private characters while a text is redacted."""
-_NAMES_SECRET = r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$"  # noqa: S105 - a pattern
+"""The pattern of a guard's redaction. While a text is redacted, a number between two private characters replaces it."""
+_NAMES_SECRET = r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$"  # noqa: S105 - it is a pattern
 _NAMES_CREDENTIAL = r"(?i)(?:key|token|password|passphrase|credentials?)$"
 _HOST = r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?"
 _PLAIN_USER = r"[\w.%+\-]*"
@@ -39,13 +39,13 @@ _hiders: list[Callable[[str], str]] = []
 
 
 def hide_with(hide: Callable[[str], str]) -> None:
-    """Have `hide` called with each text that `redacted` returns, to hide secrets that only its owner knows."""
+    """Register a function that `redacted` calls with each result, to hide further secrets."""
     if hide not in _hiders:
         _hiders.append(hide)
 
 
 def hidden(text: str) -> str:
-    """Redact the secrets in a text that the guards of this process know. URLs stay as they are."""
+    """Redact the secrets in a text that the guards of this process know. URLs stay unchanged."""
     for hide in _hiders:
         text = hide(text)
     return text
@@ -81,7 +81,7 @@ def _redact_record(record: LogRecord) -> bool:
 
 
 def redacted_url(url: object) -> str:
-    """Return an address for messages, without its password and the values of its parameters, which may be secrets.
+    """Return an address for messages, without its password and its parameters' values, which may be secrets.
 
     The user name is kept if a password follows it, and in addresses of Postgres. In a malformed address, more than the
     password may be hidden, because a password may contain `@`, `/`, `?`, `#` or spaces that are not percent-encoded.
@@ -113,7 +113,7 @@ def redacted_url(url: object) -> str:
 
 
 def _redacted_without_scheme(url: str) -> str:
-    """Return an address without a scheme, or without its slashes, for messages. It may begin with a login."""
+    """Redact an address for messages that lacks a scheme or its slashes. It may begin with a login."""
     login, at, rest = url.rpartition("@")
     if not at or ":" not in login or login.startswith(("/", ".", "~")):  # Such a prefix belongs to a path.
         return redacted(url)
@@ -151,7 +151,7 @@ def _redacted(text: str) -> str:
 
 
 def redact_error(error: BaseException) -> None:
-    """Hide secrets in an error of another library, because a traceback shows it as the cause of an error of ours.
+    """Hide secrets in an error of another library, because a traceback shows it as the cause of our error.
 
     An error of psycopg refers to its connection, which has the password.
     """
@@ -161,15 +161,15 @@ def redact_error(error: BaseException) -> None:
 
 
 def names_secret(name: str) -> bool:
-    """Return True if the name of a class or codec is that of a secret: `SecretStr`, `Secret[date]` or `app.secret`.
+    """Return True if the name of a class or codec suggests a secret: `SecretStr`, `Secret[date]` or `app.secret`.
 
-    When a value is shown in its stored form, only the name tells whether the value is a secret.
+    When a value is shown in its stored form, only the name shows whether the value is a secret.
     """
     return re.search(_NAMES_SECRET, name) is not None
 
 
 def names_credential(name: str) -> bool:
-    """Return True if the name of a codec, or of a class that wraps one value, is that of a secret or a credential.
+    """Return True if the name of a codec, or of a class that wraps one value, suggests a secret or a credential.
 
     `ApiKey` and `token`, for example, are names of credentials.
     """

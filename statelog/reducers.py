@@ -63,7 +63,7 @@ __dir__ = listing(__name__)
 class _Value:
     """A frozen class with equality by fields, like a frozen dataclass.
 
-    The module `dataclasses` would load `inspect` at start-up. Pickles are those of such a dataclass.
+    It replaces `dataclasses`, which would load `inspect` at start-up. Its pickles equal those of such a dataclass.
     """
 
     __slots__ = ()
@@ -118,7 +118,7 @@ class Overwrite(_Value):
 
 
 class Remove(_Value):
-    """In a write to an `upsert` channel: remove the item with this value under the key."""
+    """A part of a write to an `upsert` channel that removes the item with this value under the key."""
 
     __slots__ = __match_args__ = _compared = ("id",)
     id: Any
@@ -140,25 +140,25 @@ class _Drop:
 
 
 DROP = _Drop()
-"""Written to a channel, it removes the channel from the state, whatever its reducer and type.
+"""A write that removes the channel from the state, whatever its reducer and type.
 
-`thread.commit({"notes": reducers.DROP})`. The channel need not exist. A later write begins it again.
-`DROP` cannot be stored inside a value, or as the value of an entry of the board.
+`thread.commit({"notes": reducers.DROP})`. The channel does not have to exist. A later write creates it again. `DROP`
+cannot be stored inside a value, or as the value of an entry of the board.
 """
 
 REMOVE_ALL = Remove("statelog:all")
-"""In a write to an `upsert` channel, removes every item. Items after it in the same write are added."""
+"""A part of a write to an `upsert` channel that removes every item. Items after it in the same write are added."""
 
 
 _STRINGS = (2, 3)
-"""Major types of CBOR: bytes and texts."""
+"""The major types of CBOR for bytes and texts."""
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 
 class Prepared(NamedTuple):
-    """A write that was encoded before the commit acquires its lock. A tuple, because every commit creates one.
+    """A write that was encoded before the commit acquires its lock. It is a tuple, because every commit creates one.
 
     `payload` is an item, or a list of items (append, extend), or a list of operations (upsert).
     """
@@ -168,9 +168,11 @@ class Prepared(NamedTuple):
     payload: Any
     is_overwrite: bool = False
     check: Callable[[str, Any], Any] | None = None
-    """For a user's reducer: called with the channel and the merged value, it returns the value to store."""
+    """The function that checks the result of a user's reducer. It gets the channel and the merged value, and returns
+    the value to store.
+    """
     operation: int | None = None
-    """The operation of a step for the write; None if the write cannot be part of a step."""
+    """The operation of a step for the write, or None if the write cannot be part of a step."""
 
     def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
         """Return the write with a check of its result, for a user's reducer."""
@@ -178,12 +180,12 @@ class Prepared(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """The reducer's spec."""
+        """The spec of the reducer."""
         return self.reducer.spec
 
     @property
     def parameter(self) -> str:
-        """The key of the items of an upsert; empty for other reducers."""
+        """The key of the items of an upsert. It is empty for other reducers."""
         return self.reducer.parameter
 
     def encode_result(self, value: Any) -> bytes:
@@ -208,12 +210,12 @@ class Prepared(NamedTuple):
     def merge(
         self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
     ) -> ValueSlot | None:
-        """Return the channel's new slot."""
+        """Merge the write into the channel. Return the channel's new slot."""
         return self.reducer.merge(workspace, current, self, identities)
 
 
 class _MadeInPython:
-    """A write whose result may have a secret that the write does not have.
+    """A write whose result may contain a secret that the write itself does not contain.
 
     A user's function makes the result, or a text is joined to another one.
     """
@@ -230,7 +232,7 @@ class _MadeInPython:
         self.spec = write.spec
 
     def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
-        """Return the channel's new slot."""
+        """Merge the write into the channel. Return the channel's new slot."""
         write = self._write
         function = write.reducer.function
         return reduce.custom(workspace, current, write.payload, function or reduce.sum_in_python, self._encode)
@@ -263,7 +265,7 @@ class Removal:
         self.channel = channel
 
     def merge(self, workspace: Workspace, _current: ValueSlot | None, _identities: dict[bytes, bytes]) -> None:
-        """Remove it."""
+        """Return None, which removes the channel."""
         workspace.has_garbage = True
 
     def redacted(self, _redact: Redact) -> Removal:
@@ -272,7 +274,7 @@ class Removal:
 
 
 class Reducer(_Value):
-    """How writes merge with a channel's value.
+    """A reducer, which defines how writes merge with a channel's value.
 
     Attributes:
         name: one of the built-in names, or "python".
@@ -309,13 +311,13 @@ class Reducer(_Value):
 
     @property
     def spec(self) -> str:
-        """The text that a store keeps for the reducer: `add`, `upsert:id`, `python:module.name`."""
+        """The text that a store keeps for the reducer, such as `add`, `upsert:id` or `python:module.name`."""
         if self.name == "python":
             return f"python:{self.label}"
         return f"{self.name}:{self.parameter}" if self.parameter else self.name
 
     def __call__(self, current: Any, write: Any) -> Any:
-        """Merge in plain Python."""
+        """Merge a write into a value in plain Python."""
         if self.function is not None:
             return self.function(current, write)
         if self.name == "upsert":
@@ -325,7 +327,7 @@ class Reducer(_Value):
     # --- the engine's side ---------------------------------------------------
 
     def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:
-        """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
+        """Encode a write to a channel. Raises the errors of `cbor.encode`, and ReducerTypeError."""
         if isinstance(value, Overwrite):
             if self.name == "upsert":  # The items are checked and merged as in any other write.
                 held = value.value
@@ -341,7 +343,10 @@ class Reducer(_Value):
     def merge(
         self, workspace: Workspace, current: ValueSlot | None, write: Prepared, cache: dict[bytes, bytes]
     ) -> ValueSlot:
-        """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
+        """Merge a write into the channel. Return the channel's new slot.
+
+        Raises ReducerTypeError, or the error of a user's function.
+        """
         key = self.parameter.encode()
         if write.is_overwrite or self.name == "replace":
             return reduce.replace(workspace, current, write.payload, key=key)
@@ -433,7 +438,7 @@ def _as_items(value: Any) -> Iterable[Any]:
 
 
 def _identified(item: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the item, with a random identity if it has none, as LangGraph's `add_messages` does."""
+    """Return the item. Give it a random identity if it has none, as LangGraph's `add_messages` does."""
     from uuid import uuid4
 
     return item if item.get(key) is not None else {**item, key: str(uuid4())}
@@ -490,13 +495,15 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
 
 replace = Reducer("replace", associative=True, idempotent=True)
 add = Reducer("add", associative=True)
-"""`operator.add`. Associative except on floats, whose sums round."""
+"""The reducer of `operator.add`. It is associative except on floats, whose sums are rounded."""
 append = Reducer("append")
 extend = Reducer("extend", associative=True)
 union = Reducer("union", associative=True, commutative=True, idempotent=True)
 merge = Reducer("merge", associative=True, idempotent=True)
 deep_merge = Reducer("deep_merge", idempotent=True)
-"""Not associative: if a key gets a dict, a number and a dict, the grouping decides whether the two dicts are merged."""
+"""The reducer that merges dicts recursively. It is not associative: if a key gets a dict, a number and a dict, the
+grouping decides whether the two dicts are merged.
+"""
 max = Reducer("max", associative=True, commutative=True, idempotent=True)
 min = Reducer("min", associative=True, commutative=True, idempotent=True)
 
@@ -507,9 +514,9 @@ _KNOWN_CALLABLES: dict[Any, Reducer] = {operator.add: add, operator.concat: add,
 def upsert(key: str = "id") -> Reducer:
     """Return the reducer of a list of dicts that are identified by their value under `key`.
 
-    A written item replaces the item with the same identity, in its place. Other items are appended. `Remove(value)`
-    removes an item, and `REMOVE_ALL` removes all. An item without the key gets a random identity, as with LangGraph's
-    `add_messages`.
+    A written item replaces the item with the same identity, at the same position. Other items are appended.
+    `Remove(value)` removes an item, and `REMOVE_ALL` removes all items. An item without the key gets a random identity,
+    as with LangGraph's `add_messages`.
     """
     if not isinstance(key, str) or not 0 < len(key.encode()) <= 255:
         message = f"the key of upsert must be a str of 1 to 255 bytes, not {key!r}"
@@ -572,7 +579,7 @@ def from_annotation(candidate: object) -> Reducer | None:
 
 
 def from_spec(spec: str) -> Reducer:
-    """Return the reducer for the text that a store keeps. The reducer of a user's function lacks the function."""
+    """Return the reducer for the text that a store keeps. For a user's reducer, the result lacks the function."""
     name, _, parameter = spec.partition(":")
     if name == "python":
         return Reducer("python", label=parameter)

@@ -1,1 +1,4 @@
-"""The bytes on disk. This room has pure functions, and opens no file. FORMAT.md draws the bytes."""
+"""The encodings of the bytes on disk. This package has only pure functions and opens no file.
+
+FORMAT.md draws the bytes.
+"""

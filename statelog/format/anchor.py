@@ -1,4 +1,4 @@
-"""The bytes of an anchor, which names the history of a store up to one record. FORMAT.md section 9."""
+"""The encoding of an anchor, which identifies the history of a store up to one record. FORMAT.md section 9."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FORMAT_VERSION = 1
 _ANCHOR = struct.Struct(">B16sQ20s")
 _CHECKSUM_SIZE_BYTES = 8
 _SHOWN_MAX = 100
-"""The maximum number of characters of a wrong value in an error message."""
+"""The maximum number of characters of a wrong value that an error message shows."""
 
 
 class Anchor(NamedTuple):
-    """The history of a store up to one record.
+    """An anchor: it identifies the history of a store up to one record.
 
     Attributes:
         store_id: the id of the store from which the anchor was taken.
-        lsn: the last record of the history; 0 if the store was empty.
+        lsn: the LSN of the last record of the history, or 0 if the store was empty.
         chain: the chain digest of that record, which covers all records up to it.
     """
 
@@ -60,7 +60,7 @@ def decode_anchor(data: object) -> Anchor:
 
 
 def decode_anchor_text(text: str) -> bytes:
-    """Return the bytes of an anchor that is given as text. Raises AnchorError, NewerFormatError as `decode_anchor`."""
+    """Return the bytes of an anchor that is given as text. Raises the errors of `decode_anchor`."""
     try:
         data = bytes.fromhex(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Keys and payloads of the board's rows in the index table. FORMAT.md section 6."""
+"""The keys and payloads of the board's rows in the index table. FORMAT.md section 6."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class EntryRow(NamedTuple):
     lsn: int
     """The LSN of its last record."""
     expires_us: int = 0
-    """The time of expiry; 0 for never."""
+    """The time of expiry, or 0 for never."""
     order_us: int = 0
-    """The time of its creation, or from which it may be claimed."""
+    """The time from which the entry may be claimed, or else the time of its creation."""
     rank: int = 0
     """The rank of its priority. The lowest rank is claimed first."""
     tag: bytes = NO_TAG
-    """The tag of the deadline's clock; zeros if nobody has claimed the entry."""
+    """The tag of the deadline's clock, or zeros if nobody has claimed the entry."""
     deadline_us: int = 0
-    """The end of the claim by that clock."""
+    """The end of the claim, by the clock that `tag` identifies."""
 
 
 def encode_row(row: EntryRow) -> bytes:
@@ -40,7 +40,7 @@ def encode_row(row: EntryRow) -> bytes:
 
 
 def decode_row(payload: bytes) -> EntryRow:
-    """Inverse of `encode_row`."""
+    """Return the row in a payload: the inverse of `encode_row`."""
     return EntryRow(*(_ROW if len(payload) == _ROW.size else _CLAIMED_ROW).unpack(payload))
 
 
@@ -55,7 +55,7 @@ def encode_gone_key(board: int, key: str) -> bytes:
 
 
 def decode_key(place: bytes) -> str:
-    """Return the key of an entry in a `k` or `K` key."""
+    """Return the entry's key that an index key of type `k` or `K` contains."""
     return place[_SKIPPED:].decode()
 
 
@@ -65,7 +65,7 @@ def encode_expiry_key(board: int, expires_us: int, lsn: int) -> bytes:
 
 
 def decode_expiry_us(place: bytes) -> int:
-    """Return the time at which the entry of an `E` key expires."""
+    """Return the time of expiry in an index key of type `E`."""
     return int(_EXPIRY.unpack(place)[2])
 
 
@@ -75,18 +75,21 @@ def encode_deadline_key(board: int, tag: bytes, deadline_us: int, lsn: int) -> b
 
 
 def decode_deadline(place: bytes) -> tuple[bytes, int]:
-    """Return the clock and the deadline in a `Q` key."""
+    """Return the clock and the deadline in an index key of type `Q`."""
     _prefix, _board, tag, deadline_us, _lsn = _DEADLINE.unpack(place)
     return tag, deadline_us
 
 
 def encode_directory(board: int, directory: str) -> bytes:
-    """Return the prefix of the `q` keys of all entries directly below a directory. No key has a NUL."""
+    """Return the prefix of the `q` keys of all entries directly below a directory.
+
+    It ends with NUL, which no entry's key contains.
+    """
     return b"q" + _U64.pack(board) + directory.encode() + b"\0"
 
 
 def encode_queue_key(board: int, key: str, rank: int, order_us: int) -> bytes:
-    """Return the key of an entry that may be claimed: directory, rank, time, last segment."""
+    """Return the `q` key of an entry that may be claimed: directory, rank, time, and last segment."""
     directory, _slash, name = key.rpartition("/")
     return encode_directory(board, directory) + _ORDER.pack(rank, order_us) + name.encode()
 
@@ -101,7 +104,7 @@ class Queued(NamedTuple):
 
 
 def decode_queue_key(place: bytes) -> Queued:
-    """Inverse of `encode_queue_key`."""
+    """Return the parts of a `q` key: the inverse of `encode_queue_key`."""
     end = place.index(b"\0", _SKIPPED)
     directory, at = place[_SKIPPED:end].decode(), end + 1
     rank, order_us = _ORDER.unpack_from(place, at)

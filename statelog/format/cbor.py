@@ -1,8 +1,9 @@
 """The CBOR profile of FORMAT.md section 7: each value has exactly one encoding, and each encoding one value.
 
-Encoding is our own code. The profile orders keys as in RFC 8949 section 4.2.1, preserves tuples, and refuses values
-that it could not restore exactly. No available encoder does this, and deep nesting crashes some. A kernel encodes plain
-values of moderate size. This module encodes the other values, member by member, and finds the errors. cbor2 decodes.
+This module has its own encoder. The profile orders keys as in RFC 8949 section 4.2.1, preserves tuples, and refuses
+values that it could not restore exactly. No available encoder does this, and some crash on deep nesting. A kernel
+encodes plain values of moderate size. This module encodes the other values, member by member, and finds the errors. The
+library cbor2 decodes.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ _DECIMAL_PREFIX = b"\xd9\xc8\x67"
 _UUID_PREFIX = b"\xd8\x25\x50"
 _CODEC_PREFIX = b"\xd8\x1b\x82"
 PAIRS_PREFIX = _CODEC_PREFIX + b"\x6e" + everyday.PAIRS.encode()
-"""The beginning of a dict with a key that is not a text."""
+"""The first bytes of an encoded dict with a key that is not a text."""
 
 _SHAPES_MAX = 1024
 _SHAPE_KEYS_MAX = 32
 _SHAPE_TEXT_MAX = 512
 _shapes: dict[tuple[str, ...], tuple[tuple[str, bytes], ...]] = {}
-"""The keys of a dict in encoded order with their bytes, by the tuple of its keys. Messages have few such tuples."""
+"""A cache of the keys of dicts in encoded order with their bytes, by the tuple of keys. Messages have few tuples."""
 
 _codecs_by_type: dict[type, tuple[str, Callable[[Any], Any]]] = {}
 _codecs_by_name: dict[str, Callable[[Any], Any]] = {}
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this module
-    """A value cannot be stored. `_locate` finds its path."""
+    """An internal error: a value cannot be stored. `_locate` then finds its path."""
 
 
 def head(major: int, argument: int) -> bytes:
@@ -145,7 +146,7 @@ def _encode_list(value: list[Any], depth: int) -> bytes:
 
 
 def _encode_tuple(value: tuple[Any, ...], depth: int) -> bytes:
-    return TUPLE_PREFIX + _encode_list(value, depth)  # type: ignore[arg-type]  # same elements
+    return TUPLE_PREFIX + _encode_list(value, depth)  # type: ignore[arg-type]  # It has the same elements.
 
 
 def _shape(keys: tuple[Any, ...]) -> tuple[tuple[str, bytes], ...]:
@@ -177,7 +178,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     below = depth + 1
     keys = tuple(value)
     shape = _shapes.get(keys)
-    # A subclass of str equals a cached key, so check the type each time.
+    # An instance of a subclass of str may equal a cached key, so check the type each time.
     if not _TEXT_ONLY.issuperset(map(type, keys)):
         return _encode_pairs(value, depth)
     if shape is None:
@@ -187,7 +188,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     for key, item in shape:
         member = value[key]
         kind = type(member)
-        if kind is str:  # As `_encode_str`. Most members are texts.
+        if kind is str:  # This inlines `_encode_str`, because most members are texts.
             data = member.encode()
             size = len(data)
             parts += (item, _TEXT_HEADS[size] if size < 1024 else head(3, size), data)
@@ -198,7 +199,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
 
 def _encode_pairs(value: dict[Any, Any], depth: int) -> bytes:
     """Encode a dict with a key that is not a text: its pairs in the order of the keys' bytes."""
-    below = depth + 2  # The array of the codec, and that of the pairs.
+    below = depth + 2  # The members are below two lists: that of the codec and that of the pairs.
     if below > DEPTH_MAX:
         raise _Refused
     pairs = sorted((_encoders[type(key)](key, below), member) for key, member in value.items())
@@ -215,7 +216,7 @@ def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int
     if depth >= DEPTH_MAX:
         raise _Refused
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
-    # A NaN does not equal itself, so a set may have it twice, and the bytes would be equal.
+    # A NaN does not equal itself, so a set may contain it twice, and its encoding would not be unique.
     if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or has_twins(items) or any(map(holds_nan, value)):
         raise _Refused
     return prefix + head(4, len(items)) + b"".join(items)
@@ -244,7 +245,7 @@ def _encode_uuid(value: UUID, _depth: int) -> bytes:
 
 
 def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
-    """Return the name and the encoder of a type's codec: the user's, or the built-in one."""
+    """Return the name and the encoder of a type's codec, which a user has registered or which is built in."""
     codec = _codecs_by_type.get(kind)
     if codec is not None:
         return codec
@@ -307,19 +308,18 @@ def is_storable(kind: type) -> bool:
 
 
 def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 0) -> bytes:
-    """Return the canonical bytes of `value`: equal values give equal bytes.
+    """Return the canonical bytes of `value`. Equal values have equal bytes.
 
     Args:
-        value: None, bool, int, float, str, bytes, list, dict, tuple, set, frozenset, datetime, UUID, Decimal,
-            a type of `everyday` or one given to `register_codec`; exactly these types, not subclasses, since a
-            subclass would not come back.
-        path: how an error names `value`.
+        value: None, bool, int, float, str, bytes, list, dict, tuple, set, frozenset, datetime, UUID, Decimal, a type of
+            `everyday`, or a type given to `register_codec`. Subclasses are refused, because they could not be restored.
+        path: the name of `value` in errors.
         depth: the number of lists and dicts around `value` that `path` names.
         around: the number of further lists and dicts around `value`.
 
     Raises:
-        ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
-        LimitError: nested deeper than `DEPTH_MAX` (a cycle is), or too large.
+        ValueTypeError: the type is not listed above, a NaN is in a set or a key, or a text has a lone surrogate.
+        LimitError: the value is nested deeper than `DEPTH_MAX`, for example by a cycle, or is too large.
     """
     try:
         data = encode_plain(value, depth + around) or _encoders[type(value)](value, depth + around)
@@ -334,7 +334,7 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
 
 
 _REGISTERED_BY = dict.fromkeys(("msgpack", "serialised"), "statelog.adapters.langgraph")
-"""Modules of this library that register a codec when they are imported."""
+"""The modules of this library that register a codec when they are imported, by the codec's name."""
 
 
 def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
@@ -356,20 +356,21 @@ def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 
 
 
 def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
-    """Return the value that a codec makes from its payload.
+    """Return the value that a codec decodes from its payload.
 
     Raises:
-        UsageError: the user's function fails, for example because its class has changed since. Facts: codec.
+        UsageError: the user's function fails, for example because the class has changed since the value was stored.
+            Facts: codec.
         CorruptionError: the payload does not fit its built-in codec. Facts: codec.
     """
     try:
         return decoder(payload)
     except Exception as error:
-        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # This error names its codec.
+        if isinstance(error, StatelogError) and name.startswith(everyday.PREFIX):  # This error already names its codec.
             raise
         told = f"{type(error).__name__}: {error}"
         if name.startswith(everyday.PREFIX):
-            if not isinstance(error, everyday.FAILURES):  # A signal handler has raised it.
+            if not isinstance(error, everyday.FAILURES):  # A signal handler has raised this error.
                 raise
             message = f"a stored value is not of its codec {name!r}: {told:.200}"
             raise CorruptionError(message, codec=name) from error
@@ -399,7 +400,7 @@ def reading_unregistered() -> Iterator[set[str]]:
 
 
 def decoded_loosely(show: Callable[[T], R], value: T) -> R:
-    """Call a function on a value, and let it read `Unregistered` where a codec is not registered."""
+    """Call a function on a value. Where a codec is not registered, the function reads `Unregistered`."""
     with reading_unregistered():
         return show(value)
 
@@ -420,7 +421,7 @@ def _keep_coded(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2
     return Unregistered(*value)
 
 
-# A tag_hook would get its content with every list turned into a tuple.
+# Do not use a tag_hook of cbor2, because it gets its content with every list turned into a tuple.
 _DECODERS = {
     TAG_TUPLE: lambda value, _immutable: tuple(value),
     TAG_FROZENSET: lambda value, _immutable: frozenset(value),
@@ -441,7 +442,7 @@ def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool =
     Args:
         data: the item.
         loosely: return `Unregistered` for a value of an unregistered codec.
-        as_stored: return `Unregistered` for each value of a codec, so that all processes get the same.
+        as_stored: return `Unregistered` for each value of a codec, so that all processes get the same result.
 
     Raises:
         CorruptionError: the bytes are not an item of the profile.
@@ -466,7 +467,7 @@ def decode_all(items: Sequence[bytes]) -> list[Any]:
 
 
 def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
-    """Let values of exactly the type `kind` be stored.
+    """Register a codec, so that values of exactly the type `kind` can be stored.
 
     Args:
         kind: the type.
@@ -475,7 +476,7 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         decode: the inverse of `encode`.
 
     Raises:
-        UsageError: CBOR has the type already, or another codec has the type or the name.
+        UsageError: CBOR already has the type, or another codec has the type or the name.
     """
     for argument, value, what, fits in (
         ("kind", kind, "a class", isinstance(kind, type)),
@@ -503,7 +504,7 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class `Unregistered`, which pickles of earlier releases name here."""
+    """Return the class `Unregistered`, which pickles of earlier releases look up in this module."""
     if name == "Unregistered":
         from statelog.format.unregistered import Unregistered
 

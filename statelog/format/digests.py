@@ -2,7 +2,7 @@
 
 try:
     from _blake2 import blake2b
-except ImportError:  # Other interpreters have BLAKE2b elsewhere.
+except ImportError:  # Other Python interpreters have BLAKE2b elsewhere.
     from hashlib import blake2b
 
 __all__ = ["blake2b"]

@@ -3,8 +3,8 @@
 A value is stored as tag 27 with a name that begins with `statelog/`, and a payload of plain values. A release that does
 not know the name refuses it, like any unknown codec.
 
-Classes are recognised by name, and a module is imported when one of its values is read. So numpy, pydantic and rare
-modules of Python cost nothing if they are not used.
+Classes are recognised by name, and a module is imported when one of its values is decoded. So numpy, pydantic and rare
+modules of Python cost nothing until they are used.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PREFIX = "statelog/"
-"""The prefix of the names of these codecs. No codec of a user has it."""
+"""The prefix of the names of these codecs. Codecs of users must not have it."""
 
 PAIRS = "statelog/pairs"
-"""A dict with a key that is not a text, as a list [key, value, key, value, ...] in the order of the keys' bytes."""
+"""The codec name of a dict with a key that is not a text. The payload is a list [key, value, key, value, ...] in the
+order of the keys' bytes.
+"""
 
 
 QUARANTINED = "statelog/quarantined"
-"""A value that a check of a guard hides, as [reason, check, value]."""
+"""The codec name of a value that a check of a guard hides. The payload is [reason, check, value]."""
 
 
 class LossyError(ValueError):
-    """A value could not be restored exactly. The message has the reason."""
+    """The error of a value that could not be restored exactly. The message states the reason."""
 
 
 class Codec(NamedTuple):
-    """Converts values of some classes to plain values, and back.
+    """A codec, which converts values of some classes to plain values and back.
 
     Args:
         name: the name in the file. encode: returns the plain value. Raises LossyError. decode: the inverse of `encode`.
@@ -56,7 +58,7 @@ class Codec(NamedTuple):
 
 
 FAILURES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError, re.error)
-"""Errors that `decode` may raise if a payload does not fit its codec."""
+"""The errors that `decode` may raise if a payload does not fit its codec."""
 
 
 def _typed(payload: Any, kind: type[T]) -> T:
@@ -68,7 +70,7 @@ def _typed(payload: Any, kind: type[T]) -> T:
 
 
 def _listed(payload: Any) -> list[Any]:
-    """Return a payload that is a list. In a set, it is a tuple, because cbor2 makes it one. Raises TypeError."""
+    """Return a payload that is a list. Within a set, cbor2 has turned it into a tuple. Raises TypeError."""
     return list(payload) if type(payload) is tuple else _typed(payload, list)
 
 
@@ -98,7 +100,7 @@ def _decode_zone(payload: Any) -> object:
     name = _typed(payload, str)
     try:
         return _find("zoneinfo", "ZoneInfo")(name)
-    except (LookupError, OSError) as error:  # The host that wrote it knows more time zones.
+    except (LookupError, OSError) as error:  # The host that wrote the value knows more time zones.
         message = f"a stored value has the time zone {name!r}, which this host does not know: update its tzdata"
         raise UsageError(message, codec="statelog/zone") from error
 
@@ -122,7 +124,10 @@ def _decode_deque(payload: Any) -> object:
 
 
 def _by_class(module: str, *names: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return encode and decode for classes that are created from their own text: [class, text]."""
+    """Return `encode` and `decode` for classes that can be created from their text form.
+
+    The plain value is [class, text].
+    """
 
     def decode(payload: Any) -> object:
         name, text = _parts(payload, str, str)
@@ -166,7 +171,8 @@ def _dtype_text(value: Any) -> str:
 
 
 def _raw(value: Any, dtype: str) -> bytes:
-    data: bytes = value.astype(dtype, copy=False).tobytes()  # C order, little endian: equal arrays have equal bytes.
+    # The bytes are in C order and little endian, so equal arrays have equal bytes.
+    data: bytes = value.astype(dtype, copy=False).tobytes()
     return data
 
 
@@ -192,18 +198,18 @@ def _decode_array(payload: Any) -> Any:
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
-    )  # `frombuffer` does not accept empty bytes.
+    )  # This branch is needed because `frombuffer` does not accept empty bytes.
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
         message = "it has a number that is not the code point of a character"
         raise ValueError(message)
     return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
         stored.newbyteorder("=")
-    )  # The copy is writable.
+    )  # The copy makes the array writable.
 
 
 def _decode_scalar(payload: Any) -> Any:
     dtype, data = _parts(payload, str, bytes)
-    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # numpy cannot create these from bytes.
+    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # numpy cannot create arrays of these types from bytes.
         return importlib.import_module("numpy").dtype(dtype).type()
     return _decode_array([dtype, [1], data])[0]
 
@@ -270,7 +276,7 @@ _SCALAR = Codec("statelog/scalar", _encode_scalar, _decode_scalar, "numpy")
 _BY_NAME = {codec.name: codec for codec in (*_CODECS.values(), _ARRAY, _SCALAR, Codec(PAIRS, list, _pairs))}
 
 _HOMES = {"pathlib._local": "pathlib", "pydantic_core._pydantic_core": "pydantic_core"}
-"""Internal modules that some releases name as the module of a class, and the public modules that have the class."""
+"""The public modules of some classes, by the internal module that some releases name as the module of the class."""
 
 
 def full_name(kind: type) -> str:
@@ -279,7 +285,7 @@ def full_name(kind: type) -> str:
 
 
 def codec_of(kind: type) -> Codec | None:
-    """Return the codec of a class, or None. A subclass does not have the codec of its base."""
+    """Return the codec of a class, or None. A subclass does not inherit the codec of its base."""
     return _codec_of(kind)
 
 
@@ -292,13 +298,13 @@ def _codec_of(kind: type) -> Codec | None:
         return _SCALAR if issubclass(kind, numpy.generic) else None
     home = _HOMES.get(kind.__module__, kind.__module__)
     found = _CODECS.get(f"{home}.{kind.__qualname__}")
-    # A user's class may have this name.
+    # Check the class itself, because a user's class may have the same name.
     return found if found is not None and getattr(sys.modules.get(home), kind.__qualname__, None) is kind else None
 
 
 @functools.lru_cache(maxsize=256)
 def codec_named(name: str) -> Codec | None:
-    """Return the codec with a name, or None if there is none, or if its module is not installed here."""
+    """Return the codec with a name, or None if it does not exist or its module is not installed."""
     codec = _BY_NAME.get(name)
     if codec is not None and codec.module:
         try:

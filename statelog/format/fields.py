@@ -1,8 +1,8 @@
-"""The fields of untrusted encoded bodies, and the values that each field may have.
+"""The fields of untrusted encoded bodies, and checks of the values that each field may have.
 
-Before a body is decoded, its encoded bytes are checked. So no count or nesting makes memory grow beyond the body's
-size, and every field has its type and is within its bounds. Metadata stays encoded, because it may have values whose
-codecs are not known here.
+The encoded bytes of a body are checked before they are decoded. So no count or nesting makes memory grow beyond the
+body's size, and every field has the right type and is within its bounds. Metadata stays encoded, because it may contain
+values of codecs that are not registered.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from statelog.limits import (
 )
 
 Field = Callable[[bytes], Any]
-"""Returns the value of an encoded field. Raises `WrongFieldError` if it has another type or is out of bounds."""
+"""A function that returns the value of an encoded field, or raises `WrongFieldError` for a wrong type or value."""
 
 BYTES, LIST, DICT = 2, 4, 5
-"""Major types of CBOR."""
+"""The major types of CBOR for byte strings, arrays and maps."""
 
 METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
 _FIELDS_MAX = 32
@@ -46,18 +46,18 @@ _NULL = b"\xf6"
 
 
 class WrongFieldError(Exception):
-    """A field has a wrong type or value. A `Field` raises this error, and `read_fields` reports it as damage."""
+    """The error that a `Field` raises for a wrong type or value. `read_fields` reports it as damage."""
 
 
 def _head(item: bytes) -> tuple[int, int]:
-    """Return (major type, argument) of an item that was checked."""
+    """Return the (major type, argument) of a checked item."""
     info = item[0] & 31
     argument = info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
     return item[0] >> 5, argument
 
 
 def children(item: bytes, major: int, count_max: int) -> list[bytes]:
-    """Return the children of a list or dict (its keys and values in turn), if they are not too many.
+    """Return the children of a list or dict, if there are not too many. For a dict, keys and values alternate.
 
     Args:
         item: checked CBOR.
@@ -190,21 +190,25 @@ ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX + 1)
 """The key of an entry, or a slash and the name of a lease."""
 ERROR = _text(ENTRY_ERROR_SIZE_BYTES_MAX, size_bytes_min=0)
 ORDER: Field = _order
-"""The order of an entry that may be claimed: rank, time from which it may be claimed, number of claims."""
+"""The order of a claimable entry: its rank, the time from which it may be claimed, and the number of claims."""
 CLAIM: Field = _claim
-"""A claim: LSN of the first record (0: this one), clock tag, deadlines by this and the wall clock, duration (us)."""
+"""A claim: LSN of the first record (0 for this one), clock tag, deadlines by that clock and the wall clock, duration
+(us).
+"""
 _SCHEMA_NAME = _text(SCHEMA_NAME_SIZE_BYTES_MAX)
 _SCHEMA_VERSION = _number(SCHEMA_VERSION_MAX, 2)
 ENTRY_SCHEMA: Field = _schema
-"""Of an entry whose value has a later schema version than 1: name of the schema, version."""
+"""The name and version of the schema of an entry's value, if the version is above 1."""
 TIME_US = _number(253_402_300_799_999_999)
 LSN = _number(_LSN_MAX)
 THREAD = _number(_LSN_MAX, 1)
 NO_THREAD = _number(0)
 RECORD_LSN = _number(_LSN_MAX)
-"""The LSN of an earlier record of the same owner, or 0. In an export of threads, the number of its event."""
+"""The LSN of an earlier record of the same owner, or 0. In an export of threads, it is the number of the record's
+event.
+"""
 CHECKPOINT_LSN = _number(_LSN_MAX)
-"""The LSN of a checkpoint, or 0. In an export of threads, the number of its event."""
+"""The LSN of a checkpoint, or 0. In an export of threads, it is the number of the checkpoint's event."""
 VERSION = _number(VERSIONS_MAX)
 NODE = _number((1 << 32) - 1)
 NAME = _text(NAME_SIZE_BYTES_MAX)
@@ -220,18 +224,18 @@ VERSIONS: Field = _versions
 GAPS: Field = _gaps
 """Ascending LSNs. Each is stored as the distance from the previous LSN, and the first as the distance from 0."""
 ITEM: Field = bytes
-"""Any value, which stays encoded, because its codec may not be known here."""
+"""Any value. It stays encoded, because its codec may not be registered."""
 RAW: frozenset[Field] = frozenset((METADATA, NAMES, ITEM))
 """The fields that stay encoded in an event."""
 BOOLEAN: Field = _boolean
 TRUE: Field = _true
 _SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
 ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
-"""The root of a value: its digest, the LSN of its record (0: this one), and its number there; null, 0, 0 for none."""
+"""The root of a value: its digest, the LSN of its record (0 for this one), and its number there. None is null, 0, 0."""
 
 
 def first_number(item: bytes) -> int:
-    """Return the first number of an encoded array, such as most bodies. Return 0 if the item is not a short array."""
+    """Return the first number of an encoded array, which most bodies are. Return 0 if the item is not a short array."""
     return _head(item[1:])[1] if item[0] >> 5 == LIST and item[0] & 31 < 24 else 0
 
 

@@ -1,4 +1,7 @@
-"""The mark of a store that was opened with a guard: the key of its fingerprints. FORMAT.md section 2.1."""
+"""The mark of a store that was opened with a guard. It contains the key of the store's fingerprints.
+
+FORMAT.md section 2.1.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _FIELD = "fingerprint_key"
 
 
 def encode_guard_key(key: bytes) -> bytes:
-    """Encode the mark of a guarded store. It has the key of the store's fingerprints: 32 random bytes."""
+    """Encode the mark of a guarded store. The mark contains the key of the store's fingerprints: 32 random bytes."""
     return cbor.encode({_FIELD: key})
 
 
@@ -38,6 +41,6 @@ def read_guard_key(transaction: MetaReader) -> bytes | None:
 
 
 def unguarded_error(path: object) -> GuardError:
-    """Return the error for a writer without a guard, of a store that has one."""
+    """Return the error of a writer without a guard in a store that was opened with one."""
     message = f"{path} was opened with a guard before: open it with guard= to write, or read_only=True"
     return GuardError(message, path=str(path))

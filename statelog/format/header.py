@@ -1,6 +1,6 @@
 """The header, which marks a file as a store of statelog. FORMAT.md section 2.
 
-It is written once, at creation. Each opening reads it before it trusts anything else in the file.
+The header is written at creation. Each opening reads the header before it trusts anything else in the file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 7
 _KEYED_FORMAT_VERSION = 6
-"""The format of stores with a key that earlier releases wrote. Those without a key have another number up to 5."""
+"""The format number of keyed stores that earlier releases wrote. Their stores without a key have a number up to 5."""
 FORMAT_VERSION_READ_MIN = 1
-"""The earliest format that can be read without an upgrade, because this release has everything that it has."""
+"""The earliest format that can be read without an upgrade, because this release understands all of its contents."""
 HEADER_KEY = b"header"
 STORE_ID_SIZE_BYTES = 16
 
@@ -66,11 +66,11 @@ def encode_header(*, store_id: bytes, created_us: int, key: StoreKey | None = No
 
 
 def decode_header(value: bytes | memoryview) -> dict[str, Any]:
-    """Return the fields of a header, which are valid. `check_key` checks the MAC of a store that has a key.
+    """Return the checked fields of a header. `check_key` checks the MAC if the store has a key.
 
     Raises:
         CorruptionError: the seal does not match, or a field is not what the format allows.
-        NewerFormatError: a newer format; FormatError: not a store at all. Facts: needed, supported.
+        NewerFormatError: the format is newer. FormatError: the file is not a store. Facts: needed, supported.
     """
     header = cbor.decode(unseal(HEADER_KEY, value))
     if not isinstance(header, dict) or header.get("magic") != _MAGIC:
@@ -87,7 +87,7 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
 
 
 def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
-    """Return the MACs of a store, or None if the store has no key.
+    """Check that `key` is the key of the store. Return the store's MACs, or None if it has no key.
 
     Args:
         header: the fields of the header, from `decode_header`.
@@ -97,7 +97,7 @@ def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
         KeyMissingError: the store has a key, and `key` is None.
         UnkeyedStoreError: the store has no key, and `key` is not None.
         WrongKeyError: the store has another key.
-        ForgeryError: the key is right, and the MAC of the header does not match.
+        ForgeryError: the key is right, but the MAC of the header does not match.
     """
     if "mac" not in header:
         if key is not None:

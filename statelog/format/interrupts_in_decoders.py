@@ -7,13 +7,14 @@ from decimal import InvalidOperation
 import cbor2
 
 _OF_BYTES = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOperation)
-"""The exact types of errors that decoders raise for bytes that are not an item of the profile."""
+"""The exact types of the errors that decoders raise if bytes are not an item of the profile."""
 
 
 def unwrapped(error: BaseException) -> BaseException:
-    """Return the original error of a decoder. cbor2 wraps every error, even interrupts.
+    """Return the original error of a decoder, because cbor2 wraps every error, even interrupts.
 
-    Raise the result outside of the `except` block that has caught the wrapper. Otherwise its causes form a cycle.
+    Raise the result outside of the `except` block that has caught the wrapper. Otherwise the causes of the error form a
+    cycle.
     """
     while isinstance(error, cbor2.CBORDecodeError) and error.__cause__ is not None:
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""Keys of the index table. FORMAT.md section 6."""
+"""The keys of the index table. FORMAT.md section 6."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 VERSION_MAX = (1 << 32) - 1
 VERSIONS_PER_PAGE = 32
 RECORDS_PER_PAGE = 256
-"""The number of LSNs of a page of redacted records, on which an offset has one byte."""
+"""The number of LSNs that a page of redacted records covers, so that an offset takes one byte."""
 
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
@@ -58,11 +58,11 @@ def encode_page_prefix(thread: int, branch: int) -> bytes:
 
 
 pack_page_key = partial(_PAGE.pack, b"v")
-"""Packs the key of a version page: thread, branch, number of the page."""
+"""A function that packs the key of a version page from the thread, the branch and the number of the page."""
 
 
 def encode_page_key(thread: int, branch: int, version: int) -> bytes:
-    """Return the key of the version page that has a version."""
+    """Return the key of the version page that contains a version."""
     return pack_page_key(thread, branch, version // VERSIONS_PER_PAGE)
 
 
@@ -101,12 +101,12 @@ def encode_lsn(lsn: int) -> bytes:
 
 
 def decode_lsn(payload: bytes) -> int:
-    """Inverse of `encode_lsn`."""
+    """Return the LSN in a key or payload: the inverse of `encode_lsn`."""
     return int(_U64.unpack(payload)[0])
 
 
 def decode_lsns(payload: bytes) -> list[int]:
-    """Return the LSNs in a payload of several."""
+    """Return the LSNs in a payload that contains several."""
     return [lsn for (lsn,) in _U64.iter_unpack(payload)]
 
 
@@ -116,12 +116,12 @@ def encode_u32(number: int) -> bytes:
 
 
 def decode_u32(payload: bytes) -> int:
-    """Inverse of `encode_u32`."""
+    """Return the number in a payload: the inverse of `encode_u32`."""
     return int(_U32.unpack(payload)[0])
 
 
 def encode_tombstone_key(id_digest: bytes) -> bytes:
-    """Return the key of the part digest of a deleted thread's id. The payload has the LSNs of its deletions."""
+    """Return the key of the part digest of a deleted thread's id. The payload contains the LSNs of the deletions."""
     return b"x" + id_digest
 
 
@@ -131,12 +131,12 @@ def encode_thread_event_key(thread: int, lsn: int) -> bytes:
 
 
 def decode_event_lsn(key: bytes) -> int:
-    """Return the LSN at the end of an `e` key."""
+    """Return the LSN at the end of an index key of type `e`."""
     return int(_EVENT.unpack(key)[2])
 
 
 def encode_redacted_key(thread: int, lsn: int) -> bytes:
-    """Return the key of the page of a thread's redacted records that has an LSN."""
+    """Return the key of the page of a thread's redacted records that covers an LSN."""
     return _EVENT.pack(b"r", thread, lsn // RECORDS_PER_PAGE)
 
 
@@ -146,23 +146,23 @@ def decode_redacted_thread(key: bytes) -> int:
 
 
 def decode_redacted_page(key: bytes, payload: bytes) -> dict[int, int]:
-    """Return by LSN, ascending, the states of the records on a page."""
+    """Return the states of the records on a page, by ascending LSN."""
     first = _EVENT.unpack(key)[2] * RECORDS_PER_PAGE
     return {first + offset: state for offset, state in zip(payload[::2], payload[1::2], strict=True)}
 
 
 def encode_redacted_page(states: Mapping[int, int]) -> bytes:
-    """Inverse of `decode_redacted_page`. The LSNs of a page may have any order."""
+    """Return the payload of a page of redacted records. The LSNs may be in any order."""
     return b"".join(bytes((lsn % RECORDS_PER_PAGE, states[lsn])) for lsn in sorted(states))
 
 
 def encode_borrowed_key(thread: int, digest: bytes) -> bytes:
-    """Return the key of the note that other threads refer to a widely shared node of a thread."""
+    """Return the key of the row that records that other threads refer to a widely shared node of a thread."""
     return b"o" + _U64.pack(thread) + digest
 
 
 def encode_borrowed_prefix(thread: int) -> bytes:
-    """Return the prefix of all such keys of a thread."""
+    """Return the prefix of the keys of all borrowed nodes of a thread."""
     return b"o" + _U64.pack(thread)
 
 
@@ -177,12 +177,15 @@ def encode_former_prefix(digest: bytes) -> bytes:
 
 
 def encode_borrowed_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of the note that other threads refer to a former place of a thread's node."""
+    """Return the key of the row that records that other threads refer to a former place of a thread's node."""
     return encode_borrowed_key(thread, digest) + _NODE.pack(lsn, node)
 
 
 def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
-    """Return the digest of a key. For a former place, also return its LSN and node number; otherwise None."""
+    """Return the digest in a key of a borrowed node.
+
+    For a former place, also return its LSN and node number, or else None.
+    """
     return key[9:29], _NODE.unpack_from(key, 29) if len(key) > 29 else None
 
 
@@ -197,7 +200,7 @@ def encode_loan_prefix(lender: int) -> bytes:
 
 
 def decode_loan_lsn(key: bytes) -> int:
-    """Return the LSN at the end of an `l` key."""
+    """Return the LSN at the end of an index key of type `l`."""
     return int(_EVENT.unpack(key)[2])
 
 
@@ -212,17 +215,17 @@ def encode_debt_prefix(thread: int) -> bytes:
 
 
 def decode_debt_lender(key: bytes) -> int:
-    """Return the lender in an `L` key."""
+    """Return the lender in an index key of type `L`."""
     return int(_EVENT.unpack(key)[2])
 
 
 def decode_debt_thread(key: bytes) -> int:
-    """Return the thread in an `L` key."""
+    """Return the borrowing thread in an index key of type `L`."""
     return int(_EVENT.unpack(key)[1])
 
 
 def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
-    """Return the prefix of all keys of one kind of a thread."""
+    """Return the prefix of all keys of a thread that begin with `prefix`."""
     return prefix + _U64.pack(thread)
 
 
@@ -241,11 +244,11 @@ def encode_place(place: SharedNodePlace) -> bytes:
 
 
 def decode_place(payload: bytes) -> SharedNodePlace:
-    """Inverse of `encode_place`."""
+    """Return the place in a payload: the inverse of `encode_place`."""
     return SharedNodePlace(*_PLACE.unpack(payload))
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """Return the least key above all that begin with `prefix`; empty if there is none."""
+    """Return the least key above all keys that begin with `prefix`, or empty bytes if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""

@@ -28,7 +28,9 @@ _KEY_SIZE = Struct(">H").pack
 
 
 class StoreKey:
-    """The key that a user gives. It has no text form and refuses to be pickled, so it does not reach another process.
+    """A key given by a user.
+
+    Its text form hides it, and it cannot be pickled, so that it does not reach another process.
 
     Args:
         key: bytes or text of at least 16 bytes. It should be random, because anybody with the file can test guesses.
@@ -57,12 +59,12 @@ class StoreKey:
         raise TypeError(message)
 
     def for_store(self, store_id: bytes) -> StoreMac:
-        """Return the MACs of one store. Another store with the same key has other MACs."""
+        """Return the MACs of one store. Another store with the same key has different MACs."""
         person = b"stlg-subkey-1"
         return StoreMac(blake2b(store_id, digest_size=_SUBKEY_SIZE_BYTES, key=self._secret, person=person).digest())
 
     def segment_mac(self, segment: bytes) -> bytes:
-        """Return the MAC of a segment of a fleet."""
+        """Return the MAC of a segment that a fleet ships."""
         person = b"stlg-segmac-1"
         return blake2b(segment, digest_size=SEGMENT_MAC_SIZE_BYTES, key=self._secret, person=person).digest()
 
@@ -83,7 +85,7 @@ def as_store_key(key: object) -> StoreKey:
 
 
 class StoreMac:
-    """Computes and checks the MACs of one store.
+    """The MACs of one store: computes and checks them.
 
     Attributes:
         row_key: the key of the MACs of rows, for `kernels.rows_read`.
@@ -105,7 +107,7 @@ class StoreMac:
     # --- records ------------------------------------------------------------------
 
     def record_mac(self, lsn: int, record: bytes | memoryview) -> bytes:
-        """Return the MAC over an LSN and the record with it."""
+        """Return the MAC of a record, which covers the LSN and the record."""
         state = self._records.copy()
         state.update(_NUMBER(lsn))
         state.update(record)
@@ -123,12 +125,15 @@ class StoreMac:
             raise ForgeryError(message, lsn=lsn)
 
     def open_record(self, lsn: int, stored: bytes) -> bytes:
-        """Return a stored record without its MAC. Raises ForgeryError as `check_record`."""
+        """Return a stored record without its MAC. Raises the errors of `check_record`."""
         self.check_record(lsn, stored)
         return stored[:-RECORD_MAC_SIZE_BYTES]
 
     def open_records(self, lsn: int, stored: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Return consecutive stored records without their MACs. `lsn` is the first LSN. Raises as `check_record`."""
+        """Return consecutive stored records without their MACs. `lsn` is the first LSN.
+
+        Raises the errors of `check_record`.
+        """
         return tuple([self.open_record(number, each) for number, each in enumerate(stored, lsn)])
 
     # --- rows ---------------------------------------------------------------------
@@ -136,7 +141,7 @@ class StoreMac:
     def row_mac(self, key: bytes, payload: bytes) -> bytes:
         """Return the MAC of a row of `index` or `meta`.
 
-        It covers the size of the key, so that no byte can move from the payload to the key.
+        The MAC covers the size of the key, so that no byte can move from the payload to the key.
         """
         state = self._rows.copy()
         state.update(_KEY_SIZE(len(key)) + key + payload)
@@ -147,7 +152,7 @@ class StoreMac:
         return payload + self.row_mac(key, payload)
 
     def unseal(self, key: bytes, value: bytes | memoryview) -> bytes:
-        """Return a copy of the payload of `value`, which is stored under `key`.
+        """Check the MAC of `value`, which is stored under `key`. Return a copy of its payload.
 
         Raises:
             ForgeryError: the MAC does not match. Facts: key.

@@ -1,4 +1,4 @@
-"""The part of a transaction that reads the table `meta`."""
+"""The interface of a transaction that reads the table `meta`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class MetaReader(Protocol):
-    """Reads the table `meta`."""
+    """A transaction that reads the table `meta`."""
 
     def get_meta(self, key: bytes) -> bytes | None:
         """Return the payload under a key, or None."""

@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 from statelog.format.everyday import LossyError
 
 _LOST = object()
-"""The value of a placeholder that was unpickled: pickles do not have the value."""
+"""Stands for the value of an unpickled placeholder, because pickles do not contain the value."""
 
 
 class Quarantined:
-    """A placeholder for a value that is in the file and that a check hides. FORMAT.md section 7 has its bytes.
+    """A placeholder for a stored value that a check hides. FORMAT.md section 7 describes its bytes.
 
-    It shows the check and the reason, and nothing of the value. If a program writes the placeholder back, for example
-    in a dict that it read, the store keeps the value. A pickled placeholder loses its value.
+    The placeholder shows the check and the reason, but nothing of the value. If a program writes the placeholder back,
+    for example in a dict that it read, the store keeps the value. A pickled placeholder loses its value.
 
     Attributes:
         check: the name of the check.
@@ -74,7 +74,7 @@ class Quarantined:
 
 
 def revealed(value: Any) -> Any:
-    """Replace each placeholder in a value by its hidden value. Return a container without placeholders as it is."""
+    """Replace each placeholder in a value by its hidden value. Return a container without placeholders unchanged."""
     kind = type(value)
     if kind is Quarantined:
         return value.reveal()

@@ -1,4 +1,4 @@
-"""Records of the log: envelope, body, node table, nodes; and short records. FORMAT.md section 3."""
+"""Records of the log, as bytes: envelope, body, node table and nodes, and short records. FORMAT.md section 3."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ TYPE_LOAN = 9
 TYPE_ENTRY = 10
 TYPE_REMOVAL = 11
 BORROWED_FIELD = 16
-"""The index of the field with the borrowed digests in the body of a checkpoint or rollback."""
+"""The index of the field with borrowed digests in the body of a checkpoint or rollback."""
 
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
 FLAG_CHAINED = 8
-"""A flag of short records: the record stores the chain digest of the record before."""
+"""A flag of short records: the record stores the chain digest of the previous record."""
 FLAG_NAMED = 256
-"""A flag of record 1: the log names every redacted record. The file has this flag as the high bit of the type, because
-the
-chain covers the type, and a redacted record keeps its type."""
+"""A flag of record 1: the log lists every redacted record. In the file, this flag is the high bit of the type, because
+the chain covers the type, and a redacted record keeps its type.
+"""
 _FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
 _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
-"""The distance of short records that store the chain digest before them."""
+"""The interval in records at which a short record stores the chain digest before it."""
 
 _CHECKSUM = struct.Struct(">Q")
 ROW = struct.Struct(">B20sII")
@@ -64,12 +64,12 @@ ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 REST_SIZE_BYTES = _REST.size
 """The size of the envelope after the checksum."""
 RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
-"""The minimum size of a record. A body and a table have at least a byte each."""
+"""The minimum size of a record. A body and a table take at least a byte each."""
 TYPE_AT = 9
 TYPE_MASK = 127
-"""The bits of the byte at `TYPE_AT` that are the type."""
+"""The bits of the byte at `TYPE_AT` that contain the type."""
 FLAGS_AT = 11
-"""The low byte of the flags."""
+"""The offset of the low byte of the flags."""
 PREVIOUS_CHAIN_AT = 32
 _LSN_FACTOR = 0x9E3779B97F4A7C15
 _LSN_FACTOR_INVERSE = pow(_LSN_FACTOR, -1, 1 << 64)
@@ -107,7 +107,7 @@ NO_NODES = Nodes(0, b"", b"")
 
 
 def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[bytes, int] | None:
-    """Return data and content size of a node of `Nodes`, or None if the node with this number has another digest."""
+    """Return the data and content size of a node, or None if the node with this number has another digest."""
     at = ROW.size * number + 1
     if rows[at : at + DIGEST_SIZE_BYTES] != digest:
         return None
@@ -128,18 +128,18 @@ def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:
 
 
 class Redacted(NamedTuple):
-    """The remains of a redacted event: its thread, and the parts that the chain and the index need."""
+    """The remains of a redacted event: its thread, and the data that the chain and the index need."""
 
     thread: int
     digest: bytes
-    """The part digest of the body, or, if nodes were vacuumed, the contents digest."""
+    """The part digest of the body. If nodes were vacuumed, it is the contents digest."""
     borrowed: list[bytes]
 
     @property
     def had_event(self) -> bool:
-        """Whether the record had an event. Salvage, and an import that only adds nodes, create records without one.
+        """Whether the record had an event. Salvage, and imports that only add nodes, create records without an event.
 
-        The chain covers the digest, so another record cannot be given one of these digests.
+        The digests of such records are special values. The chain covers them, so no other record can be given one.
         """
         return self.digest not in _NO_EVENT_DIGESTS
 
@@ -152,10 +152,10 @@ class Record(NamedTuple):
     lsn: int
     time_us: int
     previous_chain: bytes
-    """The chain digest before the record. Empty if a short record does not store it: see `log.chain`."""
+    """The chain digest before the record. It is empty if a short record does not store it: see `log.chain`."""
     body: bytes
     node_count: int
-    """The number of nodes, including vacuumed ones before the last node that is left."""
+    """The number of nodes, including vacuumed nodes before the last remaining node."""
     size_bytes: int
 
     def fields(self) -> list[Any]:
@@ -204,7 +204,7 @@ _NO_EVENT_DIGESTS = (NO_DIGEST, part_digest(b""))
 
 
 def stored_type(type_: int, flags: int) -> int:
-    """Return the byte of a record that has its type."""
+    """Return the byte that stores a record's type."""
     return type_ | (flags & FLAG_NAMED) >> 1
 
 
@@ -217,10 +217,10 @@ def redact_record(
     rows: Rows | None = None,
     borrowed_field: int | None = BORROWED_FIELD,
 ) -> bytes:
-    """Return a record without its event and its dead nodes. Its place in the chain does not change.
+    """Return a record without its event and its dead nodes. Its chain digest does not change.
 
     Args:
-        data: the record, which may be redacted already.
+        data: the record, which may already be redacted.
         lsn: its LSN.
         thread: the thread that owns it.
         alive: the numbers of the nodes to keep. None keeps all.
@@ -266,14 +266,14 @@ def encode_short_record(
     body: bytes,
     nodes: Mapping[int, NodeRow],
 ) -> bytes:
-    """Return a short record, which is redacted and vacuumed.
+    """Return the bytes of a short record, which is redacted and vacuumed.
 
     Args:
         type_: the type of the record.
         flags: its former flags, of which `FLAG_CONTINUES` and `FLAG_NAMED` are kept.
         lsn: its LSN.
         time_us: its time.
-        previous_chain: the chain digest of the record before. It may be empty if the short record does not store it.
+        previous_chain: the chain digest of the previous record. It may be empty if the short record does not store it.
         body: the body of a redacted record.
         nodes: the remaining nodes by number, ascending.
     """
@@ -298,7 +298,7 @@ def encode_short_record(
 
 
 def with_previous_chain(data: bytes, chain: bytes) -> bytes:
-    """Return a record with another chain digest before it. If the record does not store one, return it unchanged."""
+    """Return a record with another previous chain digest. If the record does not store one, return it unchanged."""
     flags = data[FLAGS_AT]
     if not flags & FLAG_VACUUMED:
         at = PREVIOUS_CHAIN_AT
@@ -311,7 +311,7 @@ def with_previous_chain(data: bytes, chain: bytes) -> bytes:
 
 
 def record_lsn(data: bytes | memoryview) -> int:
-    """Return the LSN in the bytes of an unchecked record. If they are damaged, it may be any number."""
+    """Return the LSN in an unchecked record. If the record is damaged, it may be any number."""
     if data[FLAGS_AT] & FLAG_VACUUMED:
         checksum: int = _CHECKSUM.unpack_from(data)[0]
         return (checksum - xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :])) * _LSN_FACTOR_INVERSE & _U64_MAX
@@ -320,7 +320,7 @@ def record_lsn(data: bytes | memoryview) -> int:
 
 
 def sealed(rest: bytes) -> bytes:
-    """Return a record: the checksum, and then `rest`."""
+    """Return a record: the checksum of `rest`, followed by `rest`."""
     return xxh3_64_digest(rest) + rest
 
 
@@ -374,14 +374,14 @@ def encode_record(
 
 
 def decode_record(data: memoryview | bytes, lsn: int) -> Record:
-    """Check the checksum and return the envelope and body.
+    """Check the checksum of a record, and return the envelope and body.
 
     Args:
-        data: the record, which may be borrowed. Nothing of it is kept.
+        data: the record, which may be borrowed. No reference to it is kept.
         lsn: the key under which it was found.
 
     Raises:
-        CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: written by a newer statelog.
+        CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: a newer statelog has written it.
     """
     size = len(data)
     if size > FLAGS_AT and data[FLAGS_AT] & FLAG_VACUUMED:
@@ -438,7 +438,7 @@ def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None
 
 
 def _type_and_flag(lsn: int, type_: int, flags: int) -> tuple[int, int]:
-    """Return the type and the flags of a record whose type has the high bit."""
+    """Return the type and the flags of a record whose type byte has the high bit set."""
     if lsn != 1:
         message = f"record {lsn}: only record 1 may have type {type_}"
         raise CorruptionError(message, lsn=lsn)
@@ -451,7 +451,7 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
     Args:
         data: the record.
         record: the decoded record.
-        before: the chain digest of the record before, for a short record that does not store it.
+        before: the chain digest of the previous record, for a short record that does not store it.
     """
     previous = record.previous_chain or before
     assert len(previous) == DIGEST_SIZE_BYTES
@@ -460,12 +460,12 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
 
 
 def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
-    """Return the contents digest of a record as of its writing, for the chain."""
+    """Return the contents digest that a record had when it was written, for the chain."""
     return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
 
 
 def _digests(record: Record, rows: Rows) -> tuple[bytes, bytes]:
-    """Return the part digest of a record's body, and its contents digest. If nodes were vacuumed, only the latter.
+    """Return the part digest of a record's body, and its contents digest. If nodes were vacuumed, the first is missing.
 
     Args:
         record: the record.

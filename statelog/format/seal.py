@@ -14,7 +14,7 @@ from statelog.errors import CorruptionError
 SEAL_SIZE_BYTES = 8
 
 RECORD_MAC_SIZE_BYTES = 16
-"""The size of the MAC after each record of a store that has a key (`format/mac.py`)."""
+"""The size of the MAC that follows each record of a store with a key (`format/mac.py`)."""
 
 
 def seal(key: bytes, payload: bytes) -> bytes:
@@ -23,10 +23,10 @@ def seal(key: bytes, payload: bytes) -> bytes:
 
 
 def unseal(key: bytes, value: bytes | memoryview) -> bytes:
-    """Return a copy of the payload of `value`, found under `key`.
+    """Check the checksum of `value`, found under `key`. Return a copy of its payload.
 
     Raises:
-        CorruptionError: checksum and bytes differ. Facts: key.
+        CorruptionError: the checksum does not match the bytes. Facts: key.
     """
     stored = bytes(value)
     payload = stored[:-SEAL_SIZE_BYTES]

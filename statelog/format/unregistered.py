@@ -31,7 +31,7 @@ class Unregistered(Coded):
     def shown(self) -> Any:
         """The payload for display: asterisks if the name of the codec suggests a secret, key or token.
 
-        Values that a framework's serialiser has packed are shown as far as possible.
+        Values packed by a framework's serialiser are shown as far as possible.
         """
         if names_credential(self.codec):
             return HIDDEN_VALUE

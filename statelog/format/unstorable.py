@@ -1,4 +1,4 @@
-"""Finds the part of a value that cannot be stored, and raises the error with its path and the reason."""
+"""The search for the part of a value that cannot be stored. It raises the error with the path and the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PATH_CHARACTERS_MAX = 80
 _KEY_HEAD_SIZE_BYTES = 3
-"""The size of the head before a text of this length."""
+"""The size of the head before a text of the maximum key size."""
 
 
 def holds_nan(element: object) -> bool:
@@ -37,35 +37,38 @@ def holds_nan(element: object) -> bool:
 
 
 def has_twins(items: list[bytes]) -> bool:
-    """Return True if two of some sorted items are equal."""
+    """Return True if two of the sorted items are equal."""
     return any(a == b for a, b in pairwise(items))
 
 
 def is_lossy(value: datetime) -> bool:
     """Return True if `fromisoformat` could not restore a datetime.
 
-    It restores neither a naive fold nor an offset with a fraction of a second.
+    `fromisoformat` restores neither a naive fold nor an offset with a fraction of a second.
     """
     offset = value.utcoffset()
     return bool(value.fold) if offset is None else offset.microseconds != 0
 
 
 def is_uuid(kind: type) -> bool:
-    """Return True if `kind` is `uuid.UUID`. It does not import `uuid`: a program that has a UUID has imported it."""
+    """Return True if `kind` is `uuid.UUID`.
+
+    This does not import `uuid`, because a program that has a UUID has imported the module.
+    """
     module = sys.modules.get("uuid")
     return module is not None and kind is getattr(module, "UUID", None)
 
 
 def shorten_path(path: str) -> str:
-    """Return a path for a message. The middle of a long path, such as that of a cycle, is left out."""
+    """Return a path for a message. The middle of a long path, such as the path of a cycle, is omitted."""
     return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
 
 
 class Refusals(NamedTuple):
-    """Finds the invalid part of a value that the encoder has refused, and raises the error.
+    """A finder of the invalid part of a value that the encoder has refused. It raises the error.
 
     Args:
-        encoders: by class, the function that encodes a value at a depth.
+        encoders: the functions that encode a value at a depth, by class.
         codec_of: a function that returns the name and the encoder of a class's codec, or None.
         depth_max: the maximum nesting depth.
     """
@@ -75,7 +78,7 @@ class Refusals(NamedTuple):
     depth_max: int
 
     def locate(self, value: Any, path: str, depth: int = 0) -> None:
-        """Raise the error that names the part of `value` that cannot be stored. Return if there is none."""
+        """Raise the error that names the part of `value` that cannot be stored. Return if every part can be stored."""
         kind = type(value)
         if kind in (list, tuple, dict, set, frozenset):
             self._locate_depth(path, depth)
@@ -109,7 +112,7 @@ class Refusals(NamedTuple):
         self.locate(payload, f"{path}.<{name}>", depth + 1)
 
     def _locate_depth(self, path: str, depth: int) -> None:
-        """Raise LimitError if a value at a depth may not have members."""
+        """Raise LimitError if a value at this depth must not have members."""
         if depth >= self.depth_max:
             message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=self.depth_max)
@@ -140,13 +143,13 @@ class Refusals(NamedTuple):
                 _locate_size(len(key.encode()) + _KEY_HEAD_SIZE_BYTES, path, "a key")
                 self.locate(member, f"{path}.{key}", depth + 1)
             return
-        self._locate_depth(path, depth + 1)  # The pairs are a list within the list of the codec.
+        self._locate_depth(path, depth + 1)  # The pairs are a list within the codec's list.
         self._locate_comparable(value, path, depth + 2, "a key")
         for key, member in value.items():
             self.locate(member, f"{path}[{_shown(key)}]", depth + 2)
 
     def _locate_comparable(self, value: Any, path: str, depth: int, what: str) -> None:
-        """Raise an error for an element of a set, or a key of a dict, that is too large or equal to another one."""
+        """Raise an error for an element of a set, or a key of a dict, that is too large or equals another one."""
         for element in value:
             if holds_nan(element):
                 _refuse(path, element, f" NaN as {what} (NaN is not equal to itself)")
@@ -159,7 +162,8 @@ class Refusals(NamedTuple):
 def _shown(element: object) -> str:
     try:
         return repr(element)[:40]
-    except (RecursionError, ValueError):  # The value is nested deeply, or has an int that is too long for decimal.
+    # The value is nested deeply, or has an int that is too long for decimal notation.
+    except (RecursionError, ValueError):
         return type(element).__name__
 
 

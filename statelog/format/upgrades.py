@@ -1,8 +1,8 @@
 """Upgrades of the file format from version N to version N + 1.
 
-A release that changes the format registers one function here, for the version before. The opening of an older store
-runs all functions that it needs, in one transaction, under the exclusive lock. If it is cut off, the store is either
-unchanged or upgraded. Version 1 is the first.
+A release that changes the format registers one function here, for the previous version. Opening an older store runs all
+functions that the store needs, in one transaction, under the exclusive lock. If an upgrade is interrupted, the store is
+either unchanged or upgraded. Version 1 is the first.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ class Tables(Protocol):
     """The tables of a store within one transaction, with keys and values in their stored form."""
 
     def get(self, table: bytes, key: bytes) -> bytes | None:
-        """Return a value, or None if there is none."""
+        """Return the value of a key, or None."""
 
     def put(self, table: bytes, key: bytes, value: bytes) -> None:
-        """Put a value."""
+        """Store the value of a key."""
 
     def delete(self, table: bytes, key: bytes) -> None:
         """Delete a key."""
 
     def scan(self, table: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values in order. The scan may miss changes that are made meanwhile."""
+        """Yield keys and values in order. The scan may miss changes that are made during the scan."""
 
 
 if TYPE_CHECKING:
     Upgrade = Callable[[Tables], None]
-    """Converts the tables to the next version, except the version in the header."""
+    """A function that converts the tables to the next version. It does not change the version in the header."""
 
 
 def _allow_loans(_tables: Tables) -> None:
-    """Version 2 adds a record type, and a field of another type. Existing records do not change."""
+    """Do nothing: version 2 only adds a record type, and a field to another type."""
 
 
 def _allow_lives(_tables: Tables) -> None:
-    """Version 3 lets deleted threads be re-created, with new fields. Existing records do not change."""
+    """Do nothing: version 3 only adds fields that let deleted threads be re-created."""
 
 
 def _allow_entries(_tables: Tables) -> None:
-    """Version 4 adds a record type for entries of the board. Existing records do not change."""
+    """Do nothing: version 4 only adds a record type for entries of the board."""
 
 
 def _allow_removals(_tables: Tables) -> None:
-    """Version 5 adds a record type that lists removed records. Existing records do not change."""
+    """Do nothing: version 5 only adds a record type that lists removed records."""
 
 
 def _allow_names(_tables: Tables) -> None:
-    """Version 7 lets removals list any record, and a log say that it lists all. Existing records do not change."""
+    """Do nothing: version 7 only lets removals list any record, and lets a log declare that it lists all."""
 
 
 UPGRADES: dict[int, Upgrade] = {
@@ -73,11 +73,14 @@ UPGRADES: dict[int, Upgrade] = {
     5: _allow_names,
     6: _allow_names,
 }
-"""The upgrades by the version from which they start. Version 6 is version 5 with a key."""
+"""The upgrades by the version that they start from. Version 6 is version 5 with a key."""
 
 
 def stored_version(header: bytes) -> int:
-    """Return the version of a sealed header if it is older; otherwise this release's, and `decode_header` checks it."""
+    """Return the version in a sealed header if it is older than this release's.
+
+    Otherwise return this release's version.
+    """
     try:
         fields = cbor.decode(unseal(HEADER_KEY, header))
     except CorruptionError:
@@ -87,7 +90,7 @@ def stored_version(header: bytes) -> int:
 
 
 def upgrade(tables: Tables, version: int, mac: StoreMac | None = None) -> None:
-    """Bring the tables from a version to this release's. `mac` computes the MAC of the header, if the store has a key.
+    """Upgrade the tables from a version to this release's. `mac` computes the header's MAC if the store has a key.
 
     Raises:
         FormatError: this version cannot be upgraded. Nothing was changed. Facts: needed, supported.

@@ -1,10 +1,9 @@
 """The compiled kernels, as Python functions. Only this package imports ``statelog._kernels``.
 
-Every function takes untrusted bytes, encoded as in FORMAT.md, and raises ``CorruptionError`` for
-bytes that FORMAT.md does not allow. A function keeps no reference to its input, does not block, and
-has no visible state. Any thread may call it, and it releases the GIL. There are three exceptions.
-``wake_wait`` blocks. ``WakeSlots`` keeps its file and blocks in ``sleep``. ``WriterPage`` keeps its
-page, blocks in ``acquire``, and belongs to one thread while it is owned.
+Every function takes untrusted bytes, encoded as in FORMAT.md, and raises ``CorruptionError`` for bytes that FORMAT.md
+does not allow. A function keeps no reference to its input, does not block, has no visible state, and releases the GIL.
+Any thread may call it. There are three exceptions. ``wake_wait`` blocks. ``WakeSlots`` keeps its file and blocks in
+``sleep``. ``WriterPage`` keeps its page, blocks in ``acquire``, and belongs to one thread while it is owned.
 
 A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of
 its record. Functions return ``home_lsn`` instead of LSN 0 in locators ("relocated"). For a node of

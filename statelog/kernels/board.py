@@ -1,4 +1,4 @@
-"""Reads several records of entries of the board with one call of C."""
+"""The kernel that reads several records of board entries with one call of C."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EntryFacts(NamedTuple):
     A record is plain if it is undamaged, and belongs to an existing entry that nobody has claimed, without an error.
 
     Attributes:
-        is_plain: 0 if the record is not plain. Then only `lsn` has a meaning.
+        is_plain: 0 if the record is not plain. In that case, only `lsn` has a meaning.
         agent_at: offset of the agent's name, which ends at `value_at`; `NO_AGENT` if there is no agent.
         value_at: offset of the encoded value, or of the digest of the entry's root if `root_lsn` is not 0.
         value_end: end of the encoded value or digest.
@@ -35,11 +35,11 @@ class EntryFacts(NamedTuple):
         time_us: time of the record.
         created_us: time of the entry's creation; 0 for the time of the record.
         expires_us: expiry time; 0 for never.
-        rank: rank of the priority: `RANK` less the priority.
+        rank: the rank of the priority: `RANK` minus the priority.
         ready_us: the time from which the entry may be claimed; 0 if there was no delay.
         attempts: the number of claims.
         lsn: LSN of the record.
-        root_lsn: LSN of the record that has the entry's root; 0 if the bytes have the encoded value.
+        root_lsn: LSN of the record with the entry's root; 0 if the bytes contain the encoded value.
         root_node: node number of the root in that record.
     """
 
@@ -67,13 +67,13 @@ assert _PLAIN_AT < NUMBERS
 def entries_read(
     records: bytes, sizes: Sequence[int], lsns: Sequence[bytes], *, with_values: bool
 ) -> tuple[list[tuple[int, ...]], bytes, bool]:
-    """Read records of entries of the board, beginning with the first record.
+    """Read records of board entries, in order, up to the capacity of the output.
 
     Args:
         records: up to `ENTRIES_MAX` records, joined.
         sizes: the sizes of the records.
         lsns: the LSNs of the records, encoded as keys of the log.
-        with_values: False to leave out the values.
+        with_values: False to omit the values.
 
     Returns:
         The `EntryFacts` of the records read, as plain tuples; the bytes of agents and values; True if all records read

@@ -1,8 +1,7 @@
 """Calling conventions of the kernels: status codes as exceptions, and output buffers.
 
-A call takes a scratch, passes it to C, reads the result from it, and returns it to the pool. There
-is no wrapper function between, because a commit calls several kernels, and a Python frame costs as
-much as the call.
+A call takes a scratch, passes it to C, reads the result from it, and returns it to the pool. No wrapper function is in
+between, because a commit calls several kernels, and a Python frame costs as much as the call.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ new: Callable[..., Any] = ffi.new
 
 
 class Scratch:
-    """The output of one call at a time: bytes, and an array of numbers with a view for each result struct."""
+    """The output buffer of one call at a time: bytes, and an array of numbers with a view for each result struct."""
 
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "entry_facts",
@@ -73,18 +72,19 @@ class Scratch:
 
 
 _pool: list[Scratch] = []
-"""Scratches that no call uses. `take` and `reuse` are one atomic list operation each. That costs less than thread-local
-storage. It is also safe if a signal handler or finalizer calls a kernel in the middle of another call."""
+"""The scratches that no call uses. `take` and `reuse` are one atomic list operation each, which costs less than
+thread-local storage. It is also safe if a signal handler or finalizer calls a kernel in the middle of another call.
+"""
 
 reuse: Callable[[Scratch], None] = _pool.append
-"""Returns a scratch that was taken without a size to the pool.
+"""A function that returns a scratch to the pool. The scratch was taken without a size.
 
 The bound method saves an attribute look-up in each call.
 """
 
 
 def take(size_bytes_max: int = 0) -> Scratch:
-    """Take a scratch with room for `size_bytes_max` bytes of output. Without a size, it suffices for most calls."""
+    """Take a scratch with room for `size_bytes_max` bytes of output, or for the output of most calls by default."""
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
         try:
             return _pool.pop()
@@ -113,5 +113,5 @@ def fail(status: int, what: str) -> NoReturn:
 
 def relocated_size_max(data: bytes, content_size: int) -> int:
     """Return the maximum size of a node's entries and locators after relocation."""
-    # A locator of LSN 0 takes at least 2 bytes, and relocation adds at most 9.
+    # A locator of LSN 0 takes at least 2 bytes, and relocation adds at most 9 bytes.
     return content_size + 6 * (len(data) - content_size) + 64

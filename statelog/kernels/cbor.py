@@ -1,4 +1,4 @@
-"""Items of the CBOR profile (FORMAT.md 7)."""
+"""Kernels for items of the CBOR profile (FORMAT.md 7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def cbor_check(data: bytes) -> None:
     """Check that ``data`` is exactly one item of the profile (FORMAT.md 7).
 
     Raises:
-        CorruptionError: it is not. ``offset`` is the beginning of the innermost invalid item.
+        CorruptionError: the data is not one valid item. The fact ``offset`` is the beginning of the innermost invalid
+            item.
     """
     offset = new("size_t *")
     if _cbor_check(data, len(data), offset) != OK:
@@ -34,8 +35,8 @@ def cbor_split(data: bytes) -> tuple[int, int, list[int]]:
     """Find the children of the list, tuple, dict, set or frozenset in ``data``.
 
     Returns:
-        The kind, or -1 if it is not a container; the offset of the first child; the end offset of
-        every child (in a dict: of key, value, key, ...).
+        The kind, or -1 if the item is not a container; the offset of the first child; and the end offset of every
+        child. In a dict, keys and values alternate.
 
     Raises:
         CorruptionError: ``data`` is not one item of the profile.
@@ -64,7 +65,7 @@ def cbor_map_get(data: bytes, key_item: bytes) -> tuple[int, int] | None:
         key_item: the encoded key.
 
     Returns:
-        Start and end of the value; None if the key is absent or ``data`` is not a dict.
+        The start and end of the value, or None if the key is absent or ``data`` is not a dict.
     """
     scratch = take()
     status = _cbor_map_get(data, len(data), key_item, len(key_item), scratch.numbers)

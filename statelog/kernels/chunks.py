@@ -1,4 +1,4 @@
-"""Find the ends of chunks and pieces by their content (FORMAT.md 4.4 and 4.5)."""
+"""Kernels that find the ends of chunks and pieces by their content (FORMAT.md 4.4 and 4.5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _blob_cuts: Callable[..., int] = lib.sl_blob_cuts
 
 
 def content_hash(data: bytes) -> int:
-    """Return ``h(data)`` of FORMAT.md 4.5, 64 bits."""
+    """Return the 64-bit hash ``h(data)`` of FORMAT.md 4.5."""
     return _content_hash(data, len(data))
 
 
@@ -38,7 +38,7 @@ def boundaries(kind: int, level: int, entries: bytes, locators: bytes, count: in
 
 
 def blob_cuts(data: bytes) -> list[int]:
-    """Return the ends of the closed pieces of a long string (FORMAT.md 4.4). The rest is its open tail."""
+    """Return the ends of the closed pieces of a long string (FORMAT.md 4.4). The bytes after them are its open tail."""
     capacity = len(data) // 2048 + 1
     ends = new("uint64_t[]", capacity)
     found = new("uint64_t *")

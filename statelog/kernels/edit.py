@@ -1,4 +1,7 @@
-"""Edit one node, reading only the changed entries. If a chunk would close, the caller edits the node in Python."""
+"""Kernels that edit one node and read only the changed entries.
+
+If a chunk would close, the caller edits the node in Python.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ if TYPE_CHECKING:
     from statelog.kernels.calls import Scratch
 
 BATCH_DELETE: Final = b"\xfe"
-"""Follows a key (dict) or element (set) to remove in a batch of ``tail_merge``."""
+"""The byte that follows a key (dict) or element (set) to remove in a batch of ``tail_merge``."""
 
 BATCH_PUT: Final = b"\xff"
-"""Follows an element to add in a batch of ``tail_merge`` on a set."""
+"""The byte that follows an element to add in a batch of ``tail_merge`` on a set."""
 
 _chunk_replace: Callable[..., int] = lib.sl_chunk_replace
 _tail_append: Callable[..., int] = lib.sl_tail_append
@@ -33,12 +36,12 @@ _tail_merge: Callable[..., int] = lib.sl_tail_merge
 
 
 def _edited(status: int, scratch: Scratch, size_bytes_max: int, what: str) -> tuple[bytes, int] | None:
-    """Return the scratch to the pool, and return its node; None if the kernel declined the edit."""
+    """Give a scratch back to the pool. Return the edited node in it, or None if the kernel declined the edit."""
     node = (
         (unpack_bytes(scratch.characters, scratch.output.size), scratch.output.content_size) if status == OK else None
     )
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
-        reuse(scratch)  # Inlined give().
+        reuse(scratch)  # This inlines give().
     if node is None and status != FALLBACK:
         fail(status, what)
     return node
@@ -60,8 +63,8 @@ def chunk_replace(
     """Replace entries [start, stop) of a chunk by ``added`` entries.
 
     Returns:
-        The new chunk (data, content_size), with the old locators relocated. None if the chunk
-        closes anywhere except, with ``is_closed``, at its end.
+        The new chunk (data, content_size), with the old locators relocated. None if the chunk would close. With
+        ``is_closed``, it must close at its end and only there.
     """
     size_bytes_max = relocated_size_max(data, content_size) + len(entries) + len(locators)
     scratch = take(size_bytes_max)
@@ -94,14 +97,14 @@ def tail_append(
         content_size: see the package.
         home_lsn: see the package.
         entries: encoded level-0 entries. In a keyed list, each has its fingerprint.
-        locators: one for each ref of ``entries``, copied unchanged.
+        locators: one locator for each ref in ``entries``, copied unchanged.
         count: number of entries.
 
     Returns:
         The new root node (data, content_size), with the old locators relocated; None if a chunk
         would close.
     """
-    # Inlined relocated_size_max: this function is called often.
+    # This inlines relocated_size_max, because this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64
     scratch = take(size_bytes_max)
     status = _tail_append(
@@ -123,14 +126,14 @@ def tail_merge(
             ``key ++ BATCH_DELETE`` removes. In a set, ``element ++ BATCH_PUT`` adds and ``element
             ++ BATCH_DELETE`` removes. Removing an absent key has no effect. (No CBOR item begins
             with a marker byte.)
-        locators: one for each ref of ``entries``, copied unchanged.
+        locators: one locator for each ref in ``entries``, copied unchanged.
         count: number of entries in the batch.
 
     Returns:
-        The new root node (data, content_size), with the old locators relocated. None if a chunk
-        would close, or if the root has levels and the batch begins before the tail.
+        The new root node (data, content_size), with the old locators relocated. None if a chunk would close, or if the
+        batch begins before the tail of a root with levels.
     """
-    # Inlined relocated_size_max: this function is called often.
+    # This inlines relocated_size_max, because this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64
     scratch = take(size_bytes_max)
     status = _tail_merge(

@@ -1,4 +1,4 @@
-"""Makes the record of an event of an entry or a lease, and its index changes, with one call of C."""
+"""The kernel that encodes the record of an event of an entry or a lease, and its index changes, with one call of C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
 from statelog.kernels.calls import OK, WANTED, unpack_bytes, unpack_numbers
-from statelog.kernels.step import (  # Entries use the output rooms of steps.
+from statelog.kernels.step import (  # Entries use the output buffers of steps.
     ROW_SIZE_BYTES,
     StepBuffers,
     Wanted,
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _make: Callable[..., int] = lib.sl_entry_make
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 _RECORD_AT: Final = 40
 """The offset of the record in the output of the kernel. Two digests come before the record."""
 _DELETED: Final[int] = lib.SL_ENTRY_DELETED
 
 pack_entry: Callable[..., bytes] = Struct(">12Q4Q8sQQ8s3Q20s20s").pack
-"""Packs the fields of an event that have a fixed size.
+"""A function that packs the fields of an event that have a fixed size.
 
 The fields are, in this order:
 
@@ -36,37 +36,37 @@ The fields are, in this order:
 2. LSN (0 for no value) and node number of the current root, and 1 if the entry exists before the event;
 3. the six fields of the key's current row (`EntryRow`);
 4. the five fields of the claim (`Claimed`);
-5. digest of the current root, and chain digest of the record before.
+5. digest of the current root, and chain digest of the previous record.
 """
 
 _unpack_sizes: Callable[..., tuple[int, int]] = Struct(">HH").unpack_from
 
 
 class EntryMade(NamedTuple):
-    """The record of an event of an entry, and the index changes."""
+    """The encoded record of an event of an entry, and its index changes."""
 
     chain: bytes
     """The chain digest of the record."""
     root_digest: bytes
-    """The digest of the entry's root after the event; zeros if the entry has no value."""
+    """The digest of the entry's root after the event, or zeros if the entry has no value."""
     root_number: int
     """The node number of the root in the record, if the record has nodes."""
     record: bytes
     """The record without its checksum."""
     node_count: int
-    """The number of nodes in the record; 0 if the root does not change."""
+    """The number of nodes in the record, or 0 if the root does not change."""
     rows_at: int
     """The offset in the record at which the body ends and the node table begins."""
     nodes_at: int
     """The offset in the record at which the nodes begin."""
     index_changes: list[tuple[bytes, bytes | None]]
-    """Pairs of key and payload, in order. The payload None deletes the key."""
+    """The pairs of key and payload, in order. A payload of None deletes the key."""
 
 
 def make_entry(
     fixed: bytes, held: bytes, changes: bytes, key: bytes, agent_item: bytes, error_item: bytes
 ) -> EntryMade | Wanted | None:
-    """Make the record of an event of an entry or a lease, and the index changes.
+    """Encode the record of an event of an entry or a lease, and the index changes.
 
     Args:
         fixed: see `pack_entry`.
@@ -78,9 +78,9 @@ def make_entry(
         error_item: the error, encoded.
 
     Returns:
-        The record and the index changes. `Wanted` if the kernel needs a node that `held` does not have. None if the
-        caller must take the general path: the value is cut into pieces, closes a chunk, may be stored already, or does
-        not fit the change.
+        The record and the index changes. `Wanted` if the kernel needs a node that `held` lacks. None if the caller must
+        take the general path: the value is cut into pieces, closes a chunk, may already be stored, or does not fit the
+        change.
     """
     try:
         room = idle_rooms.pop()

@@ -1,4 +1,4 @@
-"""Digests, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5)."""
+"""Kernels for digests, and for the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _NUMBERS_SIZE_BYTES: Final = 256
 """An upper bound of the numbers and digests in a checkpoint's body."""
 
 pack_numbers: Callable[..., bytes] = Struct(">13q").pack
-"""Packs the first argument of `checkpoint_encode`.
+"""A function that packs the first argument of `checkpoint_encode`.
 
-The fields are thread, branch, version, branch and version of the parent and of the jump, depth,
-jump depth, LSN and number of the root, target (0: not a rollback), time in microseconds. -1 means
-null.
+The fields are thread, branch, version, branch and version of the parent and of the jump, depth, jump depth, LSN and
+number of the root, target (0 if not a rollback), and time in microseconds. -1 stands for null.
 """
 
 _NULL: Final = ffi.NULL
@@ -43,7 +42,7 @@ def node_digest(type_: int, content: bytes) -> bytes:
 
 
 def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body: bytes, rows: bytes) -> bytes:
-    """Return the chain digest of a record of this format, computed from its body and the rows of its node table."""
+    """Return the chain digest of a record, computed from its body and the rows of its node table."""
     scratch = take()
     digest = scratch.output.bytes
     status = _chain_digest(type_, flags, lsn, time_us, previous, body, len(body), rows, len(rows), digest)
@@ -101,7 +100,7 @@ def checkpoint_encode(
 
 
 NO_NUMBER: Final = (1 << 64) - 1
-"""Null among the numbers that `checkpoint_decode` returns."""
+"""The number that stands for null in the result of `checkpoint_decode`."""
 
 _FIELDS: Final = 19
 
@@ -110,9 +109,9 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
     """Return the offsets of the fields in a checkpoint's or rollback's body.
 
     Returns:
-        The numbers of `pack_numbers` without the time, with null as `NO_NUMBER`; the offsets of the
-        digests of parent (0: null) and root; the offsets of id, metadata, written channels and
-        borrowed digests, which are consecutive items, and the end of the last one.
+        The numbers of `pack_numbers` without the time, with null as `NO_NUMBER`; the offsets of the digests of the
+        parent (0 for null) and the root; the offsets of the id, metadata, written channels and borrowed digests, which
+        are consecutive items; and the end of the last item.
 
     Raises:
         CorruptionError: a field has the wrong type, or an item is not in the profile.

@@ -1,4 +1,4 @@
-"""Reads pages of LMDB's file directly, without calls of LMDB.
+"""Kernels that read pages of LMDB's file directly, without calls of LMDB.
 
 Four functions read memory outside their arguments: `page_in_use`, `find_page`, `rows_read` and
 `check_leaf_at`. They receive memory that LMDB has lent, or the address of LMDB's map, and read the
@@ -41,13 +41,13 @@ ROWS_MAX: Final = (NUMBERS - 2) // 2
 """The maximum number of rows that one call of `rows_read` returns."""
 
 NO_MAC_KEY: Final = ffi.NULL
-"""The argument `mac_key` of `rows_read` for an index without MACs."""
+"""The value of `mac_key` in `rows_read` for an index without MACs."""
 
 lend_bytes: Callable[[memoryview], Any] = from_buffer
-"""Returns the argument `at` of `find_page`. The memoryview cannot be released while this object exists."""
+"""A function that returns the argument `at` of `find_page`. The result keeps the memoryview from being released."""
 
 find_page: Callable[[Any, int, int, int, bool, Any], int] = _page_in_use
-"""Like `page_in_use`, but the C function itself. Every look-up calls it, and a Python frame would cost time."""
+"""The C function behind `page_in_use`. Every look-up calls it directly, because a Python frame would cost time."""
 
 
 class PageNode(NamedTuple):
@@ -61,7 +61,7 @@ class PageNode(NamedTuple):
 
 
 class PageFacts(NamedTuple):
-    """The number in a page's header, its kind and number of nodes, its fault (empty if none), and the nodes read."""
+    """The facts about a page: the number in its header, its kind, node count, fault (empty if none), and nodes."""
 
     number: int
     kind: int
@@ -71,7 +71,7 @@ class PageFacts(NamedTuple):
 
 
 class PageReader:
-    """Reads pages of a mapped file.
+    """A reader of pages of a mapped file.
 
     Args:
         file: the whole file, mapped or in memory. Call `close` before releasing it.
@@ -158,10 +158,10 @@ def page_in_use(
         page_size_bytes: the size of a page.
         map_address: the address of LMDB's map. With 0, no page is reported as free.
         transaction_id: the transaction id of the commit that the caller reads, or after which it writes. A page is
-            only reported as free if this is the last commit, and if its free list has up to 4,096 entries. There is
+            reported as free only if this is the last commit and its free list has up to 4,096 entries. The list has
             about one entry per transaction.
         seen: a cache from `new_seen`.
-        may_be_own: True if the page may be one that a write transaction has made outside of the map.
+        may_be_own: True if the page may belong to a write transaction that has created it outside the map.
 
     Returns:
         The number of the page; `PAGE_OWN` if the page may belong to a write transaction; `PAGE_FREE` if it is free.
@@ -170,7 +170,7 @@ def page_in_use(
 
 
 def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
-    """Return the fault of the leaf page of LMDB's map that contains a key; empty if the page is sound.
+    """Return the fault of the leaf page of LMDB's map that contains a key, or an empty text if the page is sound.
 
     Args:
         lent: the key that LMDB has lent.
@@ -192,7 +192,7 @@ def rows_read(
     *,
     downwards: bool,
 ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-    """Read rows of the index from one page of LMDB's map, from a key on, while their keys begin with a prefix.
+    """Read rows of the index from one page of LMDB's map: from a key on, while the keys begin with a prefix.
 
     Args:
         lent: the key of the first row, as LMDB has lent it.
@@ -207,7 +207,8 @@ def rows_read(
 
     Returns:
         (key, payload) of each row, and True if the next row on the page does not have the prefix. None if the address
-        is not known, the page is damaged or free, or the first row is damaged or large. Then read the rows one by one.
+        is not known, the page is damaged or free, or the first row is damaged or large. The caller then reads the rows
+        one by one.
     """
     scratch = take()
     numbers = scratch.numbers

@@ -1,4 +1,4 @@
-"""Find a position, a key or a fingerprint in a node."""
+"""Kernels that find a position, a key or a fingerprint in a node."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _prints_find: Callable[..., int] = lib.sl_prints_find
 def find_position(
     data: bytes, content_size: int, home_lsn: int, *, is_root: bool, kind: int, position: int
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Find the entry of this chunk or tail that covers level-0 position ``position`` (relative to this node).
+    """Find the entry of a chunk or tail that covers the level-0 position ``position``, relative to this node.
 
     Returns:
         (index, offset_inside, slot_at, end, lsn, node, covered). For the tail of a str or bytes
         root, index is 0 and [slot_at, end) is the whole tail.
 
     Raises:
-        CorruptionError: the node is damaged, or the position is outside.
+        CorruptionError: the node is damaged, or the position is outside the node.
     """
     scratch = take()
     status = _find_position(data, len(data), content_size, home_lsn, is_root, kind, position, scratch.position_hit)
@@ -43,11 +43,11 @@ def find_key(
     """Find a key of a dict, or an element of a set.
 
     Returns:
-        (index, found, slot_at, end, lsn, node, covered_before). At level 0, index is the position
-        of the key or of its insertion; if it is not found, slot_at and end are where its entry
-        would begin. At level >= 1, index is the first entry whose last key is not below the key,
-        and slot_at is the offset of its digest; if there is none, found is False and index is the
-        number of entries. covered_before is the number of level-0 entries before index.
+        (index, found, slot_at, end, lsn, node, covered_before). At level 0, index is the position of the key or of its
+        insertion; if it is not found, slot_at and end are where its entry would begin. At level >= 1, index is the
+        first entry whose last key is not below the key, and slot_at is the offset of its digest. If there is no such
+        entry, found is False and index is the number of entries. covered_before is the number of level-0 entries before
+        index.
     """
     scratch = take()
     status = _find_key(data, len(data), content_size, home_lsn, is_root, kind, key_item, len(key_item), scratch.key_hit)

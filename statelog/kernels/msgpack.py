@@ -1,6 +1,6 @@
-"""Split msgpack arrays of other serialisers into their items, and join them again.
+"""Kernels that split msgpack arrays of other serialisers into their items, and join them again.
 
-An item is never decoded. Its reader must check extension types and text that is not UTF-8.
+The kernels never decode an item. Its reader must check extension types and text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def split_array(data: bytes) -> list[bytes] | None:
     byte.
 
     Returns:
-        The items, in order. None if ``data`` is not an array, is cut off or malformed, has extra
-        bytes at the end, or has a head that is not the shortest for its count.
+        The items, in order. None if ``data`` is not an array, is truncated or malformed, has extra bytes at the end, or
+        has a head that is not the shortest for its count.
     """
     scratch = take()
     status = _msgpack_array(data, len(data), scratch.numbers, scratch.count)
@@ -63,7 +63,7 @@ def array_head(count: int) -> bytes:
 
 
 def join_array(items: Sequence[bytes]) -> bytes:
-    """Return the msgpack array of encoded items, with the shortest head. Inverse of ``split_array``.
+    """Return the msgpack array of encoded items, with the shortest head. This is the inverse of ``split_array``.
 
     Args:
         items: whole msgpack items, which are not checked.

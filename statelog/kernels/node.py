@@ -1,4 +1,4 @@
-"""Read nodes: the head of a root, and the entries of a chunk or of a root's tail."""
+"""Kernels that read nodes: the head of a root, and the entries of a chunk or of a root's tail."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RootHead(NamedTuple):
 
     kind: int
     key: bytes
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a root
+    count: int  # type: ignore[assignment]  # This hides tuple.count, which nobody calls on a root.
     levels: tuple[tuple[int, bytes | None, int, int], ...]
     tail_count: int
     tail_at: int
@@ -80,8 +80,8 @@ def entries_table(data: bytes, content_size: int, home_lsn: int, *, is_root: boo
     """Return the offsets of the entries in a chunk or in a root's tail.
 
     Returns:
-        A flat list of six numbers for each entry: at, slot_at (at level >= 1 the offset of the
-        digest; in a set the end), end, covered (1 at level 0), lsn, node (0, 0 without a ref).
+        A flat list of six numbers for each entry: at, slot_at, end, covered, lsn, node. slot_at is the offset of the
+        digest at level >= 1, and the end in a set. covered is 1 at level 0. lsn and node are 0 without a ref.
     """
     scratch = take()
     status = _entries_table(

@@ -1,7 +1,7 @@
-"""Kernels that take and return Python objects: `native/python/`, a second module in the kernels' library.
+"""Kernels that take and return Python objects. `native/python/` is a second module in the kernels' library.
 
-cffi passes only bytes and numbers. Where half of the time was spent converting Python objects, C
-does the conversion, too.
+cffi passes only bytes and numbers. If the conversion of Python objects took half of the time, C does the conversion,
+too.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ def _load() -> Any:
 objects = _load()
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
-"""Returns the encoded item of a value at a depth. Returns None if Python must encode or reject it."""
+"""A function: return the encoded item of a value at a depth, or None if Python must encode or reject the value."""
 
 freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tuple[Any, ...]] = objects.freeze_items
-"""Returns the frozen items of a list.
+"""A function: return the frozen items of a list.
 
-The dict caches which types are plain models; the function decides for a new type.
+The dict caches whether a type is a plain model. The function argument decides this for a new type.
 """
 
 still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
-"""Returns how many items of a list still equal the frozen ones, counted from the beginning and from the end."""
+"""A function: return how many items of a list still equal the frozen items, counted from the beginning and from the
+end.
+"""
 
 join_texts: Callable[[list[bytes], bytes], str] = objects.join_texts
-"""Returns a JSON array of the texts after a prefix in each item.
+"""A function: return a JSON array of the texts that follow a prefix in each item.
 
 Raises ValueError if an item does not have this form.
 """
 
 copy_plain: Callable[[Any], Any] = objects.copy_plain
-"""Returns a value with copied lists and dicts. Others are shared. A depth over 200 raises RecursionError."""
+"""A function: return a value with copied lists and dicts. Other values are shared. A depth above 200 raises
+RecursionError.
+"""

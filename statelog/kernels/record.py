@@ -1,4 +1,4 @@
-"""The parts of a record, and its nodes, located by its node table (FORMAT.md 3)."""
+"""Kernels that locate the parts of a record, and its nodes through its node table (FORMAT.md 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Lent = Any
-"""A view that C reads from."""
+"""A view of memory that C can read."""
 
 _PLACE: Final = Struct("=5Q20s4x")
 
@@ -26,7 +26,7 @@ _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
 _new = tuple.__new__
-"""Creates a named tuple without a Python call."""
+"""A constructor of named tuples that needs no Python call."""
 
 
 class RecordParts(NamedTuple):
@@ -68,9 +68,9 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     """Find a node of a record.
 
     Returns:
-        (type, digest, content_at, content_size, total_size). The node is ``total_size`` bytes at
-        ``content_at``. The digest is that of the node table, or else computed from the content. For
-        a vacuumed node all are zero or empty.
+        (type, digest, content_at, content_size, total_size). The node is ``total_size`` bytes at ``content_at``. The
+        digest is taken from the node table, or else computed from the content. For a vacuumed node, all values are zero
+        or empty.
 
     Raises:
         CorruptionError: the node does not exist, or its location is invalid.
@@ -100,8 +100,7 @@ def record_find(
         numbers: numbers of the nodes.
 
     Returns:
-        (content_at, content_size, total_size) of each node, up to the first that does not match the
-        record.
+        (content_at, content_size, total_size) of each node, up to the first node that does not match the record.
     """
     count = len(numbers)
     scratch = take()

@@ -1,4 +1,4 @@
-"""Merge two encoded values."""
+"""Kernels that merge two encoded values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _fail_reducer(status: int, name: str) -> NoReturn:
 
 
 def add(a: bytes, b: bytes) -> bytes | None:
-    """Return the encoded sum ``a + b`` of two items, as in Python; None if Python must compute it.
+    """Return the encoded sum ``a + b`` of two items, as in Python, or None if Python must compute it.
 
     Raises:
         ReducerTypeError: the types cannot be added (str and int, list and tuple, two dicts, ...).
@@ -46,7 +46,7 @@ def add(a: bytes, b: bytes) -> bytes | None:
 
 
 def compare(a: bytes, b: bytes) -> int | None:
-    """Return -1, 0 or 1 as Python orders two numbers, str or bytes; None if Python must compare them.
+    """Return -1, 0 or 1 as Python orders two numbers, str or bytes, or None if Python must compare them.
 
     Raises:
         ReducerTypeError: the types have no common order, such as number and str.
@@ -61,7 +61,9 @@ def compare(a: bytes, b: bytes) -> int | None:
 
 
 def merge_maps(a: bytes, b: bytes, *, deep: bool) -> bytes:
-    """Merge two encoded dicts. ``b`` wins; with ``deep``, dicts under the same key are merged recursively.
+    """Merge two encoded dicts. A value of ``b`` replaces that of ``a``.
+
+    With ``deep``, dicts under the same key are merged recursively.
 
     Raises:
         ReducerTypeError: a value is not a dict.

@@ -1,4 +1,7 @@
-"""Makes the checkpoint of an ordinary commit with one call of C. Its chunks close only at the end of a list."""
+"""The kernel that encodes the checkpoint of an ordinary commit with one call of C.
+
+Only the last chunk of a list may close.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_PUT: Final[int] = lib.SL_STEP_PUT
-"""Sets a channel. Payload: the encoded new value."""
+"""The operation that sets a channel. Its payload is the encoded new value."""
 
 STEP_ADD: Final[int] = lib.SL_STEP_ADD
-"""Adds to a value that is stored inline. Payload: an encoded value."""
+"""The operation that adds to an inline value. Its payload is an encoded value."""
 
 STEP_APPEND: Final[int] = lib.SL_STEP_APPEND
-"""Appends to a list. Payload: the encoded items, joined."""
+"""The operation that appends to a list. Its payload is the joined encoded items."""
 
 STEP_PUT_ONCE: Final[int] = lib.SL_STEP_PUT_ONCE
-"""Sets a channel that has no value. Payload: the encoded value."""
+"""The operation that sets a channel without a value. Its payload is the encoded value."""
 
 STEP_REMOVE: Final[int] = lib.SL_STEP_REMOVE
-"""Removes a channel, if it exists. The payload is empty."""
+"""The operation that removes a channel if it exists. Its payload is empty."""
 
 _make: Callable[..., int] = lib.sl_step_make
 _list: Callable[..., int] = lib.sl_step_list
 _prints: Callable[..., int] = lib.sl_step_prints
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 _ROW = Struct(">B20sII")
 ROW_SIZE_BYTES: Final = _ROW.size
@@ -43,29 +46,34 @@ _OUTPUT_SIZE_BYTES: Final = 192 * 1024
 """The size of the output: enough for the nodes of a step, the held nodes, and most metadata."""
 
 pack_fixed: Callable[..., bytes] = Struct(">14q20s20s20s").pack
-"""Packs the fixed fields of a step.
+"""A function that packs the fixed fields of a step.
 
-These are the numbers of `pack_numbers`, with the root of the parent; the LSN of the record; the
-digests of the parent and of its state; the chain digest of the previous record.
+These are the numbers of `pack_numbers`, with the parent's root; the LSN of the record; the digests of the parent and
+its state; and the chain digest of the previous record.
 """
 
 pack_change: Callable[..., bytes] = Struct(">BIHHI").pack
-"""Packs the header of a change: operation, number of appended items, and the sizes of key, name and payload.
+"""A function that packs the header of a change: operation, number of appended items, and sizes of key, name and
+payload.
 
-Encoded key, encoded name and payload follow the header. The name is the key of a keyed list, and empty otherwise."""
+Encoded key, encoded name and payload follow the header. The name is the key of a keyed list, and empty otherwise.
+"""
 
 pack_held: Callable[..., bytes] = Struct(">B20sQII").pack
-"""Packs the header of a held node: type, digest, LSN, size, content size. The bytes of the node follow."""
+"""A function that packs the header of a held node: type, digest, LSN, size, content size. The node's bytes follow."""
 
 pack_known: Callable[..., bytes] = Struct(">20sQI").pack
-"""Packs a reference to a leaf that the store already has: digest, LSN, node number."""
+"""A function that packs a reference to a leaf that the store already has: digest, LSN, node number."""
 
 Wanted = tuple[int, bytes, int, int]
 """A reference to a node that a step needs and does not hold: type, digest, LSN, node number."""
 
 
 class Stepped(NamedTuple):
-    """The record of a checkpoint, the version page, and the nodes that the next step begins with."""
+    """The number and digest of each new leaf of 4,096 bytes or more.
+
+    The caller checks that the store lacks all of them.
+    """
 
     digest: bytes
     """The digest of the checkpoint."""
@@ -80,19 +88,21 @@ class Stepped(NamedTuple):
     page: bytes
     """The version page with the entry of the checkpoint."""
     held: bytes
-    """Nodes for the next step; empty if the state does not change."""
+    """The nodes that the next step needs first. Empty if the state does not change."""
     node_count: int
-    """The number of nodes in the record; 0 if the state does not change."""
+    """The number of nodes in the record, or 0 if the state does not change."""
     rows_at: int
     """The offset in the record at which the body ends and the node table begins."""
     nodes_at: int
     """The offset in the record at which the nodes begin."""
     large: list[tuple[int, bytes]]
-    """Number and digest of each new leaf of 4,096 bytes or more. The caller checks that the store has none of them."""
+    """The number and digest of each new leaf of 4,096 bytes or more. The caller checks that the store has none of them
+    yet.
+    """
 
 
 class StepBuffers:
-    """Working memory and output of one step or entry at a time."""
+    """The working memory and output of one step or entry at a time."""
 
     __slots__ = ("characters", "digest", "made", "output", "step", "wanted")
 
@@ -113,7 +123,7 @@ class StepBuffers:
 
 
 idle_rooms: list[StepBuffers] = []
-"""Rooms that no call uses, like the pool of scratches in `calls`."""
+"""The buffers that no call uses, like the pool of scratches in `calls`."""
 
 
 def step(
@@ -127,7 +137,7 @@ def step(
     borrowed: bytes,
     page: bytes,
 ) -> Stepped | Wanted | None:
-    """Change channels of a state, and make the record of the new checkpoint.
+    """Change channels of a state, and encode the record of the new checkpoint.
 
     Args:
         fixed: see `pack_fixed`. With a target, the step is a rollback and has no changes.
@@ -138,7 +148,7 @@ def step(
         metadata: see `checkpoint_encode`.
         written: see `checkpoint_encode`.
         borrowed: see `checkpoint_encode`.
-        page: the version page that the checkpoint belongs on; empty for a new one.
+        page: the version page that gets the checkpoint; empty for a new page.
 
     Returns:
         The checkpoint. `Wanted` if the kernel needs a node that `held` does not have. None if the caller must take the
@@ -175,7 +185,7 @@ def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | Non
     """Return a reference to the root of a channel's list, or None if a step cannot append to the channel.
 
     Args:
-        state_digest: the digest of the state's root. `held` must have this node.
+        state_digest: the digest of the state's root. `held` must contain this node.
         held: as for `step`.
         key_item: the encoded name of the channel.
     """
@@ -207,8 +217,8 @@ def step_prints(items: bytes, key_item: bytes, prints: bytearray) -> bytes | Non
         prints: the fingerprints of the list's current items.
 
     Returns:
-        None if a fingerprint is in the list already or occurs twice, because that item may not be new. None also if an
-        item does not have the key, or if there are too many items.
+        The fingerprints. None if a fingerprint is already in the list or occurs twice, because that item may not be
+        new. None also if an item lacks the key, or if there are too many items.
     """
     scratch = take()
     output = scratch.output

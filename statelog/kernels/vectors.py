@@ -1,4 +1,4 @@
-"""Dot products of vectors of small integers."""
+"""The kernel for dot products of vectors of small integers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows_dot(rows: Any, vector: Any, sums: Any) -> None:
         sums: a writable, contiguous buffer of int32 with one number for each row.
 
     Raises:
-        UsageError: the sizes do not fit together.
+        UsageError: the sizes of the buffers do not match.
     """
     at, values = from_buffer("int8_t[]", rows), from_buffer("int16_t[]", vector)
     results = from_buffer("int32_t[]", sums, require_writable=True)

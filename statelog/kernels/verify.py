@@ -1,4 +1,4 @@
-"""Check all nodes of a record in one call (FORMAT.md 3, 4)."""
+"""The kernel that checks all nodes of a record in one call (FORMAT.md 3, 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordFacts(NamedTuple):
 
     Attributes:
         node_count: number of existing nodes.
-        shared_count: number of them that are deduplicated across the store.
+        shared_count: number of existing nodes that are deduplicated across the store.
         chain_digest: chain digest of the record; zeros if it is redacted.
         refs: refs that the caller must look up.
     """
@@ -40,7 +40,7 @@ class RecordFacts(NamedTuple):
 
 
 _SEEN_COUNT: Final = 1 << 20
-"""Slots of 8 bytes. With a million nodes, most seen ones are still in the cache."""
+"""The number of cache slots, of 8 bytes each. With a million nodes, most seen nodes are still in the cache."""
 
 _REFS_MAX: Final = 1 << 16
 _SIZE_BYTES_MAX: Final = 1 << 24
@@ -51,9 +51,9 @@ _seen_node: Callable[..., int] = lib.sl_seen_node
 
 
 class RecordVerifier:
-    """Checks the nodes of records in order of LSNs.
+    """A verifier of the nodes of records, in the order of LSNs.
 
-    Only one thread at a time may call `check`. Another thread may call `has_seen` meanwhile.
+    Only one thread at a time may call `check`. Another thread may call `has_seen` at the same time.
     """
 
     __slots__ = ("_places", "_places_capacity", "_refs", "_seen", "_slots")
@@ -75,8 +75,8 @@ class RecordVerifier:
             records: the records with their LSNs, ascending.
 
         Returns:
-            The facts of each record. None if a check failed, or the record is too large: then check
-            it node by node.
+            The facts of each record. None if a check failed or the record is too large. The caller then checks the
+            record node by node.
         """
         lsns = [lsn for lsn, _data in records]
         views = [data for _lsn, data in records]

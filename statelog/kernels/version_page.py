@@ -1,4 +1,4 @@
-"""Pages of the version index, and the depth of jumps between versions (FORMAT.md 6)."""
+"""Kernels for pages of the version index, and for the depth of jumps between versions (FORMAT.md 6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _page_range: Callable[..., int] = lib.sl_page_range
 _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
 jump_depth: Callable[[int], int] = lib.sl_jump_depth
-"""Returns the depth to which a checkpoint jumps, unless retention has removed that version."""
+"""A function: return the depth to which a checkpoint jumps, unless retention has removed that version."""
 
 
 class VersionEntry(NamedTuple):
@@ -68,7 +68,7 @@ def page_find(payload: bytes, version: int) -> VersionEntry | None:
 
 
 def page_range(payload: bytes) -> tuple[int, int]:
-    """Return the first and the last version of a page."""
+    """Return the first and the last version on a page."""
     scratch = take()
     words = scratch.word
     status = _page_range(payload, len(payload), words, words + 1)
@@ -80,7 +80,7 @@ def page_range(payload: bytes) -> tuple[int, int]:
 
 
 def page_find_time(payload: bytes, time_us: int) -> int:
-    """Return the last version with time <= ``time_us``, or the first version - 1 if all are later."""
+    """Return the last version at or before ``time_us``. If all are later, return the first version minus 1."""
     version = new("int64_t *")
     status = _page_find_time(payload, len(payload), time_us, version)
     if status != OK:

@@ -1,4 +1,4 @@
-"""The wake word, a sequence in shared memory that processes wait on, and the file of slots, one for each waiter."""
+"""Kernels for the wake word, a sequence in shared memory that processes wait on, and for the slot file of waiters."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _WHAT: Final = "wake file"
 
 
 class WakePlace:
-    """The slot of a waiter, as `WakeSlots.enter` has returned it."""
+    """The slot of a waiter. `WakeSlots.enter` returns it."""
 
     __slots__ = ("_place",)
 
@@ -116,7 +116,7 @@ class WakePlace:
 
     @property
     def bell(self) -> int:
-        """The number plus 1 of another slot, whose owner a notification also wakes; 0 for none."""
+        """The number plus 1 of another slot whose owner a notification also wakes, or 0."""
         bell: int = self._place.bell
         return bell
 
@@ -129,7 +129,7 @@ class WakeSlots:
     """A file of slots, shared by all waiters. Only ``sleep`` blocks.
 
     Args:
-        file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. The object keeps it.
+        file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. The object keeps a reference to it.
 
     Raises:
         CorruptionError: the file has another magic.
@@ -148,11 +148,11 @@ class WakeSlots:
     def enter(
         self, mask: int, subject: bytes, *, stale_ms: int, ticket: int = _TICKET_NONE, position: int = 0, bell: int = 0
     ) -> WakePlace | None:
-        """Take a slot that is free, or was not renewed for `stale_ms`. Return None if there is none.
+        """Take a slot that is free, or was not renewed for `stale_ms`. Return None if no slot is available.
 
         Args:
-            mask: the mask of the notifications that wake it; ignored if there is a subject.
-            subject: the subject of the notifications that wake it.
+            mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
+            subject: the subject of the notifications that wake the waiter.
             stale_ms: the age after which a slot that was not renewed may be taken.
             ticket: the ticket to keep; 0 draws the next ticket.
             position: see `describe`.
@@ -172,7 +172,7 @@ class WakeSlots:
         return WakePlace(place)
 
     def leave(self, place: WakePlace) -> bool:
-        """Release the slot. Return True if a notification has not woken its owner yet."""
+        """Release the slot. Return True if a notification is pending that has not woken its owner."""
         was_called = new("int *")
         _leave(self._file, self._size, place._place, was_called)  # noqa: SLF001 - of this file, as below
         return bool(was_called[0])
@@ -180,8 +180,7 @@ class WakeSlots:
     def sleep(self, place: WakePlace, timeout_s: float, *, stale_ms: int) -> int:
         """Wait once for a call or a notification, and renew the slot. Return a ``WAKE_*`` status.
 
-        A signal ends the wait. A notification since the last return, or since `enter`, ends it at
-        once.
+        A signal ends the wait. A notification since the last return, or since `enter`, ends the wait at once.
         """
         timeout_ns = int(max(min(timeout_s, _WAIT_S_MAX), 0.0) * _NANOSECONDS)
         return _sleep(self._file, self._size, place._place, timeout_ns, stale_ms)  # noqa: SLF001
@@ -191,7 +190,7 @@ class WakeSlots:
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
     def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
-        """Write mask, position, and the place's ticket and bell into the slot; 0 for none."""
+        """Write the mask, the position, and the place's ticket and bell into the slot. 0 stands for none."""
         _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
 
     def draw_ticket(self) -> int:
@@ -202,7 +201,7 @@ class WakeSlots:
         return drawn
 
     def call(self, place: WakePlace) -> None:
-        """Notify the owner of a slot, unless an earlier notification has not woken it yet."""
+        """Notify the owner of a slot, unless an earlier notification is still pending."""
         _call(self._file, self._size, place._place)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:
@@ -214,7 +213,7 @@ class WakeSlots:
         return position
 
     def call_next(self, fits: Callable[[bytes], bool], *, stale_ms: int) -> bool:
-        """Call the first waiter whose subject fits. Return False if there is none.
+        """Notify the first waiter whose subject fits. Return False if there is none.
 
         Args:
             fits: a function that is called with a subject.

@@ -1,4 +1,4 @@
-"""Find an item of a list, through the nodes of whole records."""
+"""The kernel that finds an item of a list through the nodes of whole records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _RECORDS_MAX: Final = 70
-"""A list has at most 64 levels. The root of the dict, the root of the list and the item may be in other records."""
+"""The maximum number of records on the way to an item. A list has at most 64 levels, and roots and item may be in other
+records.
+"""
 
 _pack_walk = Struct("=7Q20s4x").pack
 
@@ -34,15 +36,16 @@ def item_find(
     Args:
         lend: returns a view of the record with an LSN, or None. The view must not be released during the call.
         digest: digest of the dict's root.
-        lsn: LSN of its record.
-        number: its number.
+        lsn: LSN of the record of the dict's root.
+        number: the node number of the dict's root.
         key: the encoded key.
         position: the position, from 0.
         mark: another encoded key.
 
     Returns:
         The item, and True if the dict has the key `mark`. None if there is no such item, if a record or node is missing
-        or damaged, or if a value on the way is small or very large. Then read node by node, which names damage.
+        or damaged, or if a value on the path is small or very large. The caller then reads node by node, which reports
+        damage.
     """
     scratch = take()
     walk = scratch.walk

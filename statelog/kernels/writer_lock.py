@@ -1,6 +1,6 @@
 """The writer lock: a page in shared memory that one process at a time owns.
 
-Only ``WriterPage.acquire`` blocks. It releases the GIL, and returns when its time is up.
+Only ``WriterPage.acquire`` blocks. It releases the GIL, and returns at the latest when its time is up.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ class WriterPage:
     Only one OS thread may use it at a time. The OS thread that acquires the lock must release it.
 
     Args:
-        page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. The object keeps it.
+        page: writable shared memory of at least ``writer_page_size()`` bytes, aligned to 8. The object keeps a
+            reference to it.
 
     Attributes:
         acquire: a function that waits to own the lock, up to a time in milliseconds (below 2**32). It returns a
             ``LOCK_*`` status. After ``LOCK_BUSY`` this user keeps its place in the queue.
-        give_back: a function that releases the lock, or gives up the place in the queue, or does nothing if this user
-            has neither. Its argument is True if the process wants the lock again at once: then the process keeps its
-            turn until the turn is over. It returns ``LOCK_INVALID`` if another OS thread owns the lock.
+        give_back: a function that releases the lock or gives up the place in the queue. It does nothing if this user
+            has neither. If its argument is True, the process wants the lock again at once, and keeps its turn until the
+            turn is over. It returns ``LOCK_INVALID`` if another OS thread owns the lock.
     """
 
     __slots__ = ("_lock", "_page", "_size", "acquire", "give_back")
@@ -73,11 +74,11 @@ class WriterPage:
 
     @property
     def is_held(self) -> bool:
-        """True if this user owns the lock. It is set by the C code at the moment when the lock is taken."""
+        """Whether this user owns the lock. The C code sets this at the moment when it takes the lock."""
         return bool(self._lock.is_held)
 
     def initialise(self) -> bool:
-        """Initialise the page, which no other process may use yet. Return False if the system cannot do it."""
+        """Initialise the page, which no other process may use yet. Return False if the system does not support this."""
         return _initialise(self._page, self._size) == LOCK_OWNED
 
     def is_valid(self) -> bool:
@@ -93,7 +94,7 @@ class WriterPage:
         return _abandon(self._lock, self._page, self._size) == LOCK_OWNED
 
     def mark_repaired(self) -> None:
-        """Record that the state that a dead owner left is repaired. Later owners no longer get ``LOCK_ABANDONED``."""
+        """Record that the state left by a dead owner is repaired. Later owners do not get ``LOCK_ABANDONED``."""
         if _repaired(self._lock, self._page, self._size) != LOCK_OWNED:
             message = "only the owner of the writer lock may mark its store as repaired"
             raise UsageError(message)

@@ -1,8 +1,8 @@
-"""Build a tree from a stream of entries and whole subtrees. FORMAT.md 4.2 to 4.5.
+"""A builder of trees from a stream of entries and whole subtrees. FORMAT.md 4.2 to 4.5.
 
-Invariant T1: whether a chunk closes depends only on its own entries. A closed chunk can therefore
-be reused wherever all levels below it are at a boundary. So an edited tree equals one built from
-scratch, and an edit rewrites one path.
+Invariant T1: whether a chunk closes depends only on its own entries. A closed chunk can therefore be reused wherever
+all levels below it are at a boundary. So an edited tree equals a tree built from scratch, and an edit rewrites only one
+path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Open:
-    """The entries of one level that are not in a closed chunk yet."""
+    """The entries of one level that are not yet in a closed chunk."""
 
     __slots__ = ("count", "entries", "locators")
 
@@ -29,7 +29,7 @@ class _Open:
 
 
 class Builder:
-    """Builds one tree from entries that are pushed in order."""
+    """A builder of one tree from entries that are pushed in order."""
 
     def __init__(self, workspace: Workspace, kind: int, key: bytes = b"") -> None:
         self._workspace = workspace
@@ -38,11 +38,11 @@ class Builder:
         self._levels = [_Open()]
 
     def is_aligned(self, level: int) -> bool:
-        """Return True if all levels below `level` are at a boundary, so that it can take an entry."""
+        """Return True if all levels below `level` are at a boundary, so that `level` can take an entry."""
         return all(not opened.count for opened in self._levels[:level])
 
     def push(self, level: int, entries: bytes, locators: bytes, count: int) -> None:
-        """Append `count` entries of `level`. Locators with LSN 0 refer to the record being made."""
+        """Append `count` entries of `level`. Locators with LSN 0 refer to the record being built."""
         if not count:
             return
         while len(self._levels) <= level:
@@ -104,7 +104,7 @@ class Builder:
 
 
 def add_open_level(workspace: Workspace, kind: int, content: bytes, locators: bytes) -> tuple[int, bytes, int, int]:
-    """Add the node of an open level; return (covered, digest, LSN, number)."""
+    """Add the node of an open level. Return its (covered, digest, LSN, number)."""
     data = content + locators
     table = kernels.entries_table(data, len(content), 0, is_root=False, kind=kind)
     return sum(table[3::6]), *workspace.add(CHUNK, data, len(content))
@@ -119,10 +119,10 @@ def assemble_root(
     """Return a root node.
 
     Args:
-        kind: kind of the tree.
-        key: key of a keyed list, or empty.
-        spine: (covered, digest, LSN, number) of each open level, highest level first.
-        tail: (count, entries, locators) of the tail.
+        kind: the kind of the tree.
+        key: the key of a keyed list, or empty.
+        spine: the (covered, digest, LSN, number) of each open level, the highest level first.
+        tail: the (count, entries, locators) of the tail.
     """
     tail_count, entries, tail_locators = tail
     parts = [bytes((kind,))]
@@ -141,5 +141,5 @@ def assemble_root(
 
 
 def root_row(workspace: Workspace, node: Node) -> tuple[bytes, int, int]:
-    """Add a finished root to the workspace."""
+    """Add a finished root to the workspace. Return its digest, LSN and number."""
     return workspace.add(ROOT, node.data, node.content_size)

@@ -1,4 +1,4 @@
-"""Check the content of one node, and list its children."""
+"""A check of the content of one node, which also lists its children."""
 
 from __future__ import annotations
 

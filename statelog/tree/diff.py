@@ -1,4 +1,7 @@
-"""Find where two trees differ. Shared nodes are skipped by digest, so the cost follows the size of the change."""
+"""The differences of two trees.
+
+Shared nodes are skipped by digest, so the cost is proportional to the size of the change.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ALIGNED_ITEMS_MAX = 2000
-"""Up to this many changed list items are aligned.
+"""The maximum number of changed list items that are aligned.
 
-More are paired by position, because alignment takes quadratic time.
+If there are more, they are paired by position, because alignment takes quadratic time.
 """
 
 _REMEMBERED_MAX = 64
 
 
 class SlotChange(NamedTuple):
-    """A slot of the old tree, of the new tree, or of both."""
+    """A changed slot: that of the old tree, that of the new tree, or both."""
 
     old: ValueSlot | None
     new: ValueSlot | None
 
 
 class _Path(NamedTuple):
-    """The nodes that begin (or end) at a position, from the highest level down to the slot."""
+    """The nodes that begin or end at a position, from the highest level down to the slot."""
 
     nodes: list[tuple[bytes, int]]
     key: bytes
@@ -37,7 +40,7 @@ class _Path(NamedTuple):
 
 
 class _Cursor:
-    """Reads a tree one position at a time, and caches the parsed nodes of the last path."""
+    """A cursor that reads a tree one position at a time, and caches the parsed nodes of the last path."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -56,7 +59,7 @@ class _Cursor:
         return table
 
     def look(self, position: int, *, ends: bool = False) -> _Path:
-        """Return the nodes and the slot that begin at `position`, or with `ends` the nodes that end there."""
+        """Return the nodes and the slot that begin at `position`. With `ends`, return those that end there."""
         nodes: list[tuple[bytes, int]] = []
         for level, covered, node in self._groups:
             if position >= covered:
@@ -97,7 +100,7 @@ class _Cursor:
 
 
 def _shared(a: _Path, b: _Path) -> int:
-    """Return the number of entries in the largest common node, 1 if only the slots agree, or 0."""
+    """Return the number of entries in the largest common node, 1 if only the slots are equal, or 0."""
     theirs = dict(b.nodes)
     for digest, covered in a.nodes:
         if theirs.get(digest) == covered:
@@ -106,7 +109,7 @@ def _shared(a: _Path, b: _Path) -> int:
 
 
 def diff_maps(old: Tree, new: Tree) -> Iterator[tuple[bytes, SlotChange]]:
-    """Yield (key item, change) for every key that differs, ascending."""
+    """Yield the (key item, change) of every key that differs, in ascending order."""
     a, b = _Cursor(old), _Cursor(new)
     at = bt = 0
     while at < old.count and bt < new.count:
@@ -134,7 +137,7 @@ def diff_maps(old: Tree, new: Tree) -> Iterator[tuple[bytes, SlotChange]]:
 
 
 def diff_lists(old: Tree, new: Tree) -> Iterator[tuple[int, int, SlotChange]]:
-    """Yield (old position, new position, change) for items that differ, in order.
+    """Yield the (old position, new position, change) of items that differ, in order.
 
     The common beginning and end are skipped by digest; the items between them are aligned.
     """
@@ -171,7 +174,7 @@ def _diff_middle(
 
 
 def align(a: Sequence[bytes], b: Sequence[bytes]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield (position in a, position in b) of items that differ, in order; None for the side without the item."""
+    """Yield the (position in a, position in b) of items that differ, in order. The side without the item has None."""
     blocks: Sequence[tuple[str, int, int, int, int]]
     if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
         blocks = [("replace", 0, len(a), 0, len(b))]

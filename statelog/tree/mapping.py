@@ -1,4 +1,4 @@
-"""Dicts and sets as prolly trees sorted by key: look up a key, or merge a sorted batch of puts and deletes."""
+"""Dicts and sets as prolly trees sorted by key: look-ups, and merges of a sorted batch of puts and deletes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DENSE = 8
-"""A batch with one change for every 8 entries or more rewrites the whole tree, which is faster than finding each entry.
+"""The density from which a batch rewrites the whole tree: one change for every 8 entries. Finding each entry would be
+slower.
 
 """
 
 Batch = list[tuple[bytes, ValueSlot | None]]
-"""(key or element item, slot or None to delete), strictly ascending by item."""
+"""The changes to merge: (key or element item, slot or None to delete), strictly ascending by item."""
 
 
 def empty_root(kind: int) -> Node:
@@ -89,7 +90,7 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
             continue
         data = item if is_set else item + slot.data
         edit = Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1)
-        # Join changes to neighbouring entries into one edit.
+        # Join changes of neighbouring entries into one edit.
         if edits and found is None and edits[-1].start == edits[-1].stop == position:
             last = edits.pop()
             edit = Edit(position, position, last.entries + data, last.locators + edit.locators, last.added + 1)
@@ -146,7 +147,7 @@ def merge(workspace: Workspace, slot: ValueSlot, batch: Batch, *, top: bool = Tr
 
 
 def _may_be_small(tree: Tree, merged: Node, batch: Batch) -> bool:
-    """Return False if the batch only added entries: then the value cannot have shrunk below a tree's minimum size."""
+    """Return False if the batch only added entries, so that the value is not below a tree's minimum size."""
     return kernels.root_read(*merged).count != tree.count + len(batch)
 
 

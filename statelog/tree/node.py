@@ -1,4 +1,4 @@
-"""Nodes, their digests, and the workspace in which one commit makes new ones."""
+"""Nodes, their digests, and the workspace in which one commit creates new nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ PIECE = 4
 REF_LEAF = b"\xfc"
 REF_ROOT = b"\xfd"
 REF_BYTE_MIN = 0xFC
-"""No CBOR item of our profile begins with this byte or a higher one."""
+"""The lowest first byte of a ref. No CBOR item of our profile begins with this byte or a higher one."""
 REF_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 
 DEDUP_SIZE_BYTES_MIN = 4096
-"""Leaves of at least this size, and roots of strings, are deduplicated by digest across the store."""
+"""The minimum size of a leaf that is deduplicated by digest across the store. Roots of strings always are."""
 
 _STRING_KINDS = (5, 6)
 
 
 def is_shared_widely(type_: int, content_size: int, first_byte: int) -> bool:
-    """Return True if the node's digest is indexed. Roots of lists are not: each append would add an index entry."""
+    """Return True if the node's digest is indexed.
+
+    Roots of lists are not, because each append would add an index entry.
+    """
     if type_ == LEAF:
         return content_size >= DEDUP_SIZE_BYTES_MIN
     return type_ == ROOT and first_byte in _STRING_KINDS
@@ -44,7 +47,7 @@ _STARTS = {
 
 
 class Node(NamedTuple):
-    """A node: content ++ locators, and the LSN of its record (0: the record being made)."""
+    """A node: its data (content ++ locators), and the LSN of its record (0 for the record being built)."""
 
     data: bytes
     content_size: int
@@ -57,7 +60,7 @@ class Node(NamedTuple):
 
 
 _OWN_LOCATORS = tuple(varint(0) + varint(number) for number in range(128))
-"""Locators of the first nodes of the record being made."""
+"""The encoded locators of the first nodes of the record being built."""
 
 
 class ValueSlot(NamedTuple):
@@ -74,7 +77,7 @@ class ValueSlot(NamedTuple):
 
     @property
     def locators(self) -> bytes:
-        """The slot's locator bytes, empty for an inline value."""
+        """The slot's encoded locator, which is empty for an inline value."""
         data, lsn, number = self
         if data[0] < REF_BYTE_MIN:
             return b""
@@ -93,8 +96,8 @@ def node_digest(type_: int, content: bytes | memoryview) -> bytes:
 class Workspace:
     """The nodes that a commit reads through `source`, and the new nodes of its record.
 
-    `add` never makes a node twice: for a known node it returns the existing location. LSN 0 means
-    the record being made, whose nodes are numbered in the order of `add`.
+    `add` never creates a node twice: for a known node, it returns the existing location. LSN 0 stands for the record
+    being built, whose nodes are numbered in the order of the calls of `add`.
     """
 
     __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "has_shared", "rows")
@@ -134,13 +137,13 @@ class Workspace:
     def know(self, digest: bytes, lsn: int, number: int) -> None:
         """Register an existing node, so that `add` reuses it.
 
-        Digests of different node types differ by personalisation.
+        The type is not needed, because equal contents of different types have different digests.
         """
         self._known[digest] = (lsn, number)
 
     def add(self, type_: int, data: bytes, content_size: int) -> tuple[bytes, int, int]:
-        """Return (digest, LSN, number) of a node with this content, new or known."""
-        state = _STARTS[type_].copy()  # Inlined node_digest: each commit runs this line three times.
+        """Return the (digest, LSN, number) of a node with this content. Create the node unless it is known."""
+        state = _STARTS[type_].copy()  # This inlines node_digest, because each commit runs this line three times.
         state.update(data if content_size == len(data) else data[:content_size])
         digest = state.digest()
         known = self._known.get(digest)
@@ -151,7 +154,7 @@ class Workspace:
             known = self._find_large(digest)
         if known is not None:
             if content_size < len(data) and not self.has_garbage:
-                # The node exists already, so its children in the record being made are not needed.
+                # The node already exists, so its children in the record being built are not needed.
                 own = b"\x00" in data[content_size:]
                 self.has_garbage = own and any(not lsn for lsn, _number in read_locators(data, content_size))
             return digest, known[0], known[1]
@@ -170,7 +173,7 @@ class Workspace:
         order: dict[int, int] = {}
         children = [_own_children(row) for row in self.rows]
         pending = [slot.number]
-        while pending:  # This loop ends because children precede their parents in rows: numbers only fall.
+        while pending:  # This loop ends, because children precede their parents in `rows`, so the numbers only fall.
             number = pending.pop()
             if number not in order:
                 order[number] = 0
@@ -182,7 +185,7 @@ class Workspace:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an unsigned LEB128 number. Return (number, offset of the next byte)."""
+    """Decode an unsigned LEB128 number. Return the number and the offset of the next byte."""
     number = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -197,7 +200,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_locators(data: bytes, content_size: int) -> list[tuple[int, int]]:
-    """Return (LSN, number) of every locator. LSN 0 is returned unchanged."""
+    """Return the (LSN, number) of every locator. LSN 0 is returned unchanged."""
     found = []
     at = content_size
     while at < len(data):

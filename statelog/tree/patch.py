@@ -1,8 +1,7 @@
-"""Replace a few neighbouring entries without moving a chunk boundary: only one path is written.
+"""The replacement of a few neighbouring entries without moving a chunk boundary, so that only one path is written.
 
-The result equals that of `splice`, without feeding the rest of the tree. By T1, nothing else
-changes if each edited chunk still closes at its end and nowhere before. Otherwise `patch` returns
-None.
+The result equals that of `splice`, without visiting the rest of the tree. By T1, nothing else changes if each edited
+chunk still closes at its end and not before. Otherwise `patch` returns None.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Edit(NamedTuple):
-    """Replace entries [start, stop) by `added` new ones."""
+    """An edit that replaces the entries [start, stop) by `added` new entries."""
 
     start: int
     stop: int

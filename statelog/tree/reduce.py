@@ -1,7 +1,7 @@
 """Reducers on encoded values: each merges one prepared write into a slot.
 
-A reducer reads only the entries that change. Values that the kernels do not support (integers
-beyond 64 bits, Decimals, NaN) are decoded, merged in Python, and encoded: the result is the same.
+A reducer reads only the entries that change. Values that the kernels do not support (integers beyond 64 bits, Decimals,
+NaN) are decoded, merged in Python, and encoded, with the same result.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ T = TypeVar("T")
 _EMPTY_LIST = ValueSlot(b"\x80")
 _MAJOR_DICT = 5
 _SEQUENCES = (kernels.KIND_LIST, kernels.KIND_TUPLE)
-"""Kinds of values that `+` concatenates."""
+"""The kinds of values that `+` concatenates."""
 
 
 def replace(workspace: Workspace, current: ValueSlot | None, item: bytes, *, key: bytes = b"") -> ValueSlot:
-    """Store the write as the new value. Pieces of the old value that recur in it are reused."""
+    """Replace the value by the write. Pieces of the old value that recur in the new value are reused."""
     if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
         open_root(workspace, current).know_all()
     return encode_slot(workspace, item, top=True, key=key)
 
 
 def add(workspace: Workspace, current: ValueSlot | None, item: bytes | list[bytes]) -> ValueSlot:
-    """Add numbers, or concatenate lists, tuples, str and bytes, like `operator.add`. Lists come as their items."""
+    """Add numbers, or concatenate lists, tuples, str and bytes, like `operator.add`. A list is passed as its items."""
     current = _without_key(workspace, current) if current else None
     if isinstance(item, list):
         if current is None or _is_list(workspace, current):
@@ -116,7 +116,7 @@ def union(workspace: Workspace, current: ValueSlot | None, item: bytes) -> Value
 
 
 def _are_told_apart_by_bytes(workspace: Workspace, current: ValueSlot, elements: list[bytes]) -> bool:
-    """Return True if elements that are equal in Python also have equal bytes. 1, 1.0, True and Decimal(1) do not.
+    """Return True if elements that are equal in Python also have equal bytes, unlike 1, 1.0, True and Decimal(1).
 
     Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number
     of another kind that is already in the set. Elements are sorted by bytes, so a search by prefix
@@ -134,7 +134,7 @@ def _are_told_apart_by_bytes(workspace: Workspace, current: ValueSlot, elements:
 
 
 _OTHER_NUMBERS = (b"\xd8\x1b", b"\xd9\xc8\x67", b"\xf4", b"\xf5", b"\xf9", b"\xfa", b"\xfb")
-"""First bytes of codec values, Decimals, bools and floats."""
+"""The first bytes of codec values, Decimals, bools and floats."""
 
 
 def _is_plain(value: object) -> bool:
@@ -144,7 +144,7 @@ def _is_plain(value: object) -> bool:
 
 
 def merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
-    """Put every key of a dict into a dict. A key of the write replaces an existing one."""
+    """Merge the keys of a written dict into a dict. A key of the write replaces an existing key."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     if _has_other_keys(workspace, current, item):
@@ -159,7 +159,7 @@ def merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> Value
 
 
 def deep_merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
-    """Merge like `merge`, but merge recursively where both have a dict under a key."""
+    """Merge like `merge`, but merge recursively if both have a dict under a key."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     if not _has_other_keys(workspace, current, item):
@@ -209,7 +209,7 @@ def merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any
     for key, value in write.items():
         held = merged.get(key)
         both = isinstance(held, dict) and isinstance(value, dict)
-        merged[key] = merge_plain(held, value) if both else value  # type: ignore[arg-type]  # both are dicts
+        merged[key] = merge_plain(held, value) if both else value  # type: ignore[arg-type]  # Both are dicts.
     return merged
 
 
@@ -234,7 +234,7 @@ def upsert(
     key: bytes,
     cache: dict[bytes, bytes],
 ) -> ValueSlot:
-    """Replace items by their value under `key`, append new items, and remove named ones."""
+    """Apply operations to a keyed list: replace items with the same value under `key`, append items, remove items."""
     slot = current or _EMPTY_LIST
     if _kind(workspace, slot) not in LISTS:
         message = f"cannot upsert into {_slot_name(workspace, slot)}, a list is needed"
@@ -262,7 +262,7 @@ def _in_python(function: Callable[[Any, Any], Any], held: bytes, item: bytes) ->
 
 
 def sum_in_python(a: Any, b: Any) -> Any:
-    """Return a sum, as `operator.add`. Raises ReducerTypeError."""
+    """Return the sum of two values like `operator.add`. Raises ReducerTypeError."""
     return _merged(operator.add, a, b)
 
 
@@ -284,7 +284,7 @@ def _require_dict(workspace: Workspace, current: ValueSlot, item: bytes) -> None
 
 
 def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item: bytes) -> T:
-    """Call a kernel on two items. Its error names the kinds of both."""
+    """Call a kernel on two items. If it fails, its error names the kinds of both."""
     try:
         return kernel(held, item)
     except ReducerTypeError:
@@ -293,7 +293,7 @@ def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item:
 
 
 def _without_key(workspace: Workspace, slot: ValueSlot) -> ValueSlot:
-    """Return a list without the key of its items, which it has if an earlier schema version had `upsert`."""
+    """Return a list without the key of a keyed list, which it has if an earlier schema version used `upsert`."""
     if not is_tree(slot) or root_kind(workspace, slot) != kernels.KIND_KEYED:
         return slot
     workspace.has_garbage = True

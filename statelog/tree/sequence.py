@@ -1,7 +1,7 @@
-"""Lists: append, splice by position, and find by key, on slots of channel values.
+"""Operations on lists in the slots of channel values: append, splice by position, and find by key.
 
-A list is a prolly tree (content-defined chunks, as in Noms and Dolt). The workspace keeps its right
-spine, so an append writes only the open tail until a chunk closes.
+A list is a prolly tree (content-defined chunks, as in Noms and Dolt). The root refers to the right spine of the tree,
+so an append writes only the open tail until a chunk closes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def append(workspace: Workspace, slot: ValueSlot, items: Sequence[bytes], *, top
     if not is_tree(slot):
         return rebuild(workspace, slot, split(read_item(workspace, slot)) + list(items), top=top)
     node = workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number)
-    # Open the tree only if necessary: every commit of a message runs this.
+    # Open the tree only if necessary, because every commit of a message runs this line.
     tree = Tree(workspace, node) if node.data[0] == kernels.KIND_KEYED else None
     entries, locators, count = list_entries(workspace, items, tree.head.key if tree else b"")
     grown = kernels.tail_append(*node, entries, locators, count)
@@ -67,7 +67,7 @@ def rebuild(
 def edit(
     workspace: Workspace, tree: Tree, edits: Sequence[tuple[int, int, Sequence[bytes]]], *, top: bool = True
 ) -> ValueSlot:
-    """Return the slot after replacing [start, stop) by items, for ascending edits."""
+    """Return the slot of a list after ascending edits. An edit (start, stop, items) replaces [start, stop) by items."""
     made = [Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits]
     return settle(workspace, splice(tree, made), top=top)
 
@@ -76,7 +76,7 @@ def edit(
 
 
 class Identities:
-    """Finds the items of a keyed list by identity: the encoded value under its key.
+    """A finder of the items of a keyed list by identity, which is the encoded value under the list's key.
 
     Each level-1 node stores a 16-bit fingerprint of every identity below it. The fingerprints below
     each node of level 2 or higher are joined once and cached by digest (`cache`). So a lookup in a
@@ -139,7 +139,7 @@ class Identities:
         return identity_of(read_item(self._tree.workspace, slot), self._key_item) == identity
 
     def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:
-        """Return the fingerprints of all items below a node of level >= 1. They are joined once."""
+        """Return the fingerprints of all items below a node of level >= 1. They are joined once and cached."""
         joined = self._cache.get(digest) if digest is not None else None
         if joined is not None:
             return joined
@@ -164,7 +164,7 @@ class Identities:
 
 
 IDENTITY_CACHE_ENTRIES_MAX = 4096
-"""Entries of joined fingerprints in memory. At 2 bytes an item, this is a few megabytes at most."""
+"""The maximum number of cached arrays of joined fingerprints. At 2 bytes an item, they take at most a few megabytes."""
 
 
 def upsert(
@@ -176,7 +176,7 @@ def upsert(
 ) -> ValueSlot:
     """Return the slot of a keyed list after the operations (is removal, item or identity), in order.
 
-    An item replaces the existing item with its identity; without one it is appended.
+    An item replaces the existing item with its identity. If there is none, it is appended.
 
     Raises:
         ReducerTypeError: the identity to remove does not exist.

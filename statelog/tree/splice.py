@@ -1,4 +1,4 @@
-"""Edit a tree at any positions. The edited paths are rewritten, and the rest is shared."""
+"""Edits of a tree at any positions. The edited paths are rewritten, and the rest is shared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def splice(tree: Tree, edits: list[Edit]) -> Node:
 
     Args:
         tree: a tree of entries, not a string. It does not change.
-        edits: ascending and without overlap; positions are those before any edit.
+        edits: the edits, ascending and without overlap. Positions refer to the tree before any edit.
     """
     if len(edits) == 1:
         patched = patch(tree, edits[0])

@@ -1,4 +1,4 @@
-"""Read a tree by position, by key or in ranges, and copy ranges into a builder."""
+"""Reading of a tree by position, by key or in ranges, and copying of ranges into a builder."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ if TYPE_CHECKING:
     from statelog.tree.builder import Builder
 
 STRIDE = 6
-"""Numbers per entry in `kernels.entries_table`: start, slot start, end, covered, LSN, node."""
+"""The count of numbers per entry in `kernels.entries_table`: start, slot start, end, covered, LSN, node."""
 
 LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
-"""Kinds that store a Python list."""
+"""The kinds of trees that store a Python list."""
 MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
-"""Kinds whose entries are sorted by key."""
+"""The kinds of trees whose entries are sorted by key."""
 STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
-"""Kinds whose value is cut into pieces, not entries."""
+"""The kinds of trees whose value is cut into pieces, not entries."""
 
 
 _new = tuple.__new__
-"""Creates a named tuple without a Python call."""
+"""A constructor of named tuples that needs no Python call."""
 
 
 _FEW = 64
-"""Up to 64 entries are found one child at a time. For more, every node on the way is parsed once."""
+"""The maximum number of entries that are found one child at a time. For more entries, every node on the path is parsed
+once.
+"""
 
 
 class EntryRun(NamedTuple):
-    """Neighbouring level-0 entries of one node."""
+    """A run of neighbouring level-0 entries of one node."""
 
     node: Node
     table: list[int]
@@ -56,16 +58,16 @@ class Tree:
 
     @property
     def count(self) -> int:
-        """Entries in the tree."""
+        """The number of entries in the tree, or of bytes in a str or bytes tree."""
         return self.head.count
 
     @property
     def kind(self) -> int:
-        """One of `kernels.KIND_*`."""
+        """The kind of the tree: one of `kernels.KIND_*`."""
         return self.head.kind
 
     def groups(self) -> Iterator[tuple[int, int, Node]]:
-        """Yield (level, covered, node) from left to right: open levels, then the root for its tail."""
+        """Yield (level, covered, node) from left to right: the open levels, and then the root, which has the tail."""
         level = len(self.head.levels)
         for covered, digest, lsn, number in self.head.levels:
             if digest is not None:
@@ -79,7 +81,7 @@ class Tree:
         return kernels.entries_table(*node, is_root=node is self.node and level == 0, kind=self.head.kind)
 
     def child(self, node: Node, table: list[int], index: int, level: int) -> Node:
-        """Return the node that entry `index` of a chunk of `level` >= 1 refers to."""
+        """Return the node that the entry `index` of a chunk refers to. The chunk's `level` is at least 1."""
         _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
         digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
         self.workspace.know(digest, lsn, number)
@@ -123,7 +125,7 @@ class Tree:
 
     @staticmethod
     def slots_in(node: Node, table: list[int]) -> list[ValueSlot]:
-        """Return the slots of level-0 entries of a node, given their part of the node's table."""
+        """Return the slots of level-0 entries of a node. `table` is their part of the node's table."""
         data, numbers = node.data, iter(table)
         return [
             _new(ValueSlot, (data[slot_at if slot_at < end else at : end], lsn, number))
@@ -195,7 +197,7 @@ class Tree:
     # --- by key -------------------------------------------------------------
 
     def find(self, key_item: bytes) -> tuple[int, ValueSlot | None]:
-        """Return (position of the key or of its insertion, its slot or None)."""
+        """Find a key. Return its position, or that of its insertion, and its slot or None."""
         before = 0
         kind = self.head.kind
         for level, covered, group in self.groups() if self.head.levels else ((0, 0, self.node),):

@@ -1,4 +1,4 @@
-"""Values and slots: the bytes that represent a value in its parent. FORMAT.md 4.1.
+"""Values and their slots, which are the bytes that represent a value in its parent. FORMAT.md 4.1.
 
 Invariant T2: a slot depends only on the value's canonical CBOR, on whether it is the value of a
 channel (`top`), and on the key of a keyed list.
@@ -75,8 +75,8 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
     Args:
         workspace: receives the nodes.
         item: canonical CBOR of the value.
-        top: whether the value is that of a channel.
-        key: UTF-8 text of the key, for a channel with `upsert`.
+        top: whether the value is the value of a channel.
+        key: the key as UTF-8, for a channel with `upsert`.
     """
     size = len(item)
     if size <= INLINE_SIZE_BYTES_MAX:
@@ -136,7 +136,7 @@ def push_items(workspace: Workspace, builder: Builder, items: Iterable[bytes]) -
 
 
 def list_entries(workspace: Workspace, items: Iterable[bytes], key: bytes) -> tuple[bytes, bytes, int]:
-    """Return (entries, locators, count) of list items. `key` is that of a keyed list, or empty."""
+    """Return the (entries, locators, count) of list items. `key` is the key of a keyed list, or empty."""
     key_item = text_item(key) if key else b""
     entries: list[bytes] = []
     locators: list[bytes] = []
@@ -187,12 +187,15 @@ def settle(workspace: Workspace, node: Node, *, top: bool) -> ValueSlot:
 
 
 def small_item(tree: Tree, size_max: int) -> bytes | None:
-    """Return a tree's value as one item if it takes at most `size_max` bytes; otherwise None, after reading little."""
-    # An entry takes at least 1 byte. In a dict with text keys, the empty key and its value take 2 bytes, 128 keys of
-    # one byte take 3, and all others at least 4: in all at least 2 + 128 * 3 + 4 * (count - 129).
+    """Return a tree's value as one item if it takes at most `size_max` bytes.
+
+    Otherwise return None after reading little.
+    """
+    # An entry takes at least 1 byte. In a dict with text keys, the empty key and its value take at least 2 bytes, each
+    # of 128 one-byte keys 3, and each other key 4. The sum is at least 2 + 128 * 3 + 4 * (count - 129).
     if tree.count > (size_max // 4 + 33 if tree.kind == kernels.KIND_DICT else size_max):
         return None
-    least = 0  # Lower bound: a ref counts as the smallest value that cannot be inline.
+    least = 0  # This is a lower bound: a ref counts as the smallest value that cannot be inline.
     first = 1 if tree.kind == kernels.KIND_KEYED else 0  # Skip the fingerprints of a keyed list.
     for run in tree.runs(0, tree.count):
         table = run.table[run.start * STRIDE : run.stop * STRIDE]
@@ -244,7 +247,7 @@ def tree_item(tree: Tree) -> bytes:
 
 
 def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
-    """Yield the bytes of all entries. Stop as soon as their size must exceed `size_max`."""
+    """Yield the bytes of all entries. Stop as soon as the total size will certainly exceed `size_max`."""
     is_dict = tree.kind == kernels.KIND_DICT
     for run in tree.runs(0, tree.count):
         if size_max is not None and _refs(tree, run.table) * INLINE_SIZE_BYTES_MAX > size_max:
