@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.state"
         command = [sys.executable, "-m", "statelog.examples.crewai_feedback", str(path)]
-        subprocess.run(command, check=False)  # noqa: S603 - itself
+        subprocess.run(command, check=False)  # noqa: S603 - this program
         answer(path)
 
 

@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.state"
         command = [sys.executable, "-m", "statelog.examples.openai_agents_refund", str(path)]
-        subprocess.run(command, check=False)  # noqa: S603 - itself
+        subprocess.run(command, check=False)  # noqa: S603 - this program
         print(asyncio.run(answer(path)))
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.state"
         command = [sys.executable, "-m", "statelog.examples.strands_session", str(path)]
-        subprocess.run(command, check=False)  # noqa: S603 - itself
+        subprocess.run(command, check=False)  # noqa: S603 - this program
         asyncio.run(go_on(path))
 
 

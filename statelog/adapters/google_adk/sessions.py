@@ -258,7 +258,7 @@ def read_session(
         last_update_time=head.state[UPDATED],
         events=_read_events(head, config),
     )
-    made._storage_update_marker = head.id  # noqa: SLF001 - as `append_event`
+    made._storage_update_marker = head.id  # noqa: SLF001 - see `append_event`
     return made
 
 
@@ -282,7 +282,7 @@ def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any
     """Return the head if the session was read at this head. Compare the times of a session without a marker."""
     if head is None:
         raise _no_session(session.id)
-    marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
+    marker = session._storage_update_marker  # noqa: SLF001 - see `append_event`
     if session.last_update_time < head.state[UPDATED] if marker is None else marker != head.id:
         raise _stale(session)
     return head

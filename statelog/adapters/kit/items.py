@@ -157,7 +157,7 @@ def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
         held = batch.head(event.thread, event.branch) if batch.view.is_alive(event.thread) else None
         check_version(thread.id, seen(event), -1 if held is None else held.event.version, held)
 
-    thread._session.act(check)  # noqa: SLF001 - as `commit`
+    thread._session.act(check)  # noqa: SLF001 - only the kit may call it
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

@@ -265,7 +265,7 @@ def sweep_items(actor: Actor, rng: Random) -> None:
 
 
 def _cache(actor: Actor) -> Any:  # Its type takes an argument only where LangGraph is installed.
-    return StatelogCache(actor.store, clock=lambda: time.time())  # noqa: PLW0108 - as in _items
+    return StatelogCache(actor.store, clock=lambda: time.time())  # noqa: PLW0108 - a test may replace `time.time`
 
 
 @_MEMORY.act(2)

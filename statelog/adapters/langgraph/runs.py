@@ -299,7 +299,7 @@ def _are_equal(stored: Any, given: Any) -> bool:
         return _array(stored) == _array(given)
     try:
         return bool(stored == given)
-    except Exception:  # noqa: BLE001 - Of an application's class. An input that may be new is used.
+    except Exception:  # noqa: BLE001 - an application's class raised it; treat the input as new
         return False
 
 

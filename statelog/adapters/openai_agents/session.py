@@ -76,7 +76,7 @@ class StatelogSession(BranchedConversation):
                 yield event
             await turn.commit(result)
 
-        result.stream_events = stream_events  # type: ignore[method-assign] # of this object only
+        result.stream_events = stream_events  # type: ignore[method-assign]  # Only this object changes.
         return result
 
     async def pending(self, agent: Agent[Any]) -> RunState[Any, Any] | None:

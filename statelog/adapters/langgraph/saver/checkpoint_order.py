@@ -187,4 +187,4 @@ class _Reversed:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Reversed) and self.text == other.text
 
-    __hash__ = None  # type: ignore[assignment]  # it is never a key
+    __hash__ = None  # type: ignore[assignment]  # It is never a key.

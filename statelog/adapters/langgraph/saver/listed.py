@@ -39,12 +39,12 @@ class ListedTuple(CheckpointTuple):
         return self._decoded
 
     @property
-    def checkpoint(self) -> Checkpoint:  # type: ignore[override]  # a field of the base
+    def checkpoint(self) -> Checkpoint:  # type: ignore[override]  # The base class has a field.
         """See `CheckpointTuple.checkpoint`."""
         return self._whole().checkpoint
 
     @property
-    def pending_writes(self) -> list[PendingWrite] | None:  # type: ignore[override]  # a field of the base
+    def pending_writes(self) -> list[PendingWrite] | None:  # type: ignore[override]  # The base class has a field.
         """See `CheckpointTuple.pending_writes`."""
         return self._whole().pending_writes
 
@@ -65,7 +65,7 @@ class ListedTuple(CheckpointTuple):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # its parts have none either
+    __hash__ = None  # type: ignore[assignment]  # Its parts are not hashable.
 
     def __repr__(self) -> str:
         return repr(self._whole())
@@ -92,7 +92,7 @@ class ListedTuple(CheckpointTuple):
     def __add__(self, other: Any) -> Any:
         return tuple(self._whole()) + other
 
-    def _replace(self, **changes: Any) -> CheckpointTuple:  # type: ignore[override]  # any field, as there
+    def _replace(self, **changes: Any) -> CheckpointTuple:  # type: ignore[override]  # It takes any field.
         return self._whole()._replace(**changes)
 
     def _asdict(self) -> dict[str, Any]:

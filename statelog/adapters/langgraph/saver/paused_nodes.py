@@ -107,12 +107,12 @@ def _loop_that_asks() -> Any:
     A saver that wraps this one may still rename the nodes of the checkpoint. So only LangGraph's code may be between
     the loop and this saver.
     """
-    frame = sys._getframe(3)  # noqa: SLF001 - of the caller of the saver; see `check_paused`
+    frame = sys._getframe(3)  # noqa: SLF001 - the frame of the saver's caller
     while frame is not None and frame.f_globals.get("__name__", "").startswith("langgraph."):
         caller = frame.f_locals.get("self")
         if isinstance(caller, PregelLoop):
             return caller
-        frame = frame.f_back  # type: ignore[assignment]  # None, behind the last one
+        frame = frame.f_back  # type: ignore[assignment]  # The last frame has None.
     return None
 
 

@@ -176,7 +176,7 @@ def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object])
     if len(group) > 1:
         try:
             make([member.part for member in group])
-        except Exception:  # noqa: BLE001, S110 - each is tried alone next
+        except Exception:  # noqa: BLE001, S110 - each part is tried alone next
             pass
         else:
             for member in group:
@@ -185,6 +185,6 @@ def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object])
     for member in group:
         try:
             make([member.part])
-        except Exception as error:  # noqa: BLE001 - raised in its caller
+        except Exception as error:  # noqa: BLE001 - the error is raised in the part's caller
             member.error = error
         member.is_settled = True

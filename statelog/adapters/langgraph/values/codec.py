@@ -217,7 +217,7 @@ class ValueCodec:
         if self._guard is None or self._guard.on_write is None:
             return self
         made = copy(self)
-        made._thread = thread_id  # noqa: SLF001 - a copy
+        made._thread = thread_id  # noqa: SLF001 - this object is a copy of the codec
         return made
 
     def dump(self, value: Any, what: str, path: tuple[str, ...] = ()) -> tuple[str, bytes]:
@@ -313,7 +313,7 @@ class ValueCodec:
     def _takes(self, value: Any) -> bool:
         try:
             self.serde.dumps_typed(value)
-        except Exception:  # noqa: BLE001 - what it says of the whole is told
+        except Exception:  # noqa: BLE001 - the error of the whole value is reported instead
             return False
         return True
 

@@ -93,7 +93,7 @@ class Types:
         """Note a class that is being read, if it does not exist."""
         try:
             getattr(importlib.import_module(module), name)
-        except Exception:  # noqa: BLE001 - whatever the import of a module raises
+        except Exception:  # noqa: BLE001 - importing a module may raise anything
             self.lost[f"{module}:{name}"] = None
 
     def warn(self) -> None:
@@ -109,11 +109,11 @@ class Types:
                 warnings.warn(message, LostTypeWarning, stacklevel=2)
 
     def _hook(self, serde: Any) -> Callable[[int, bytes], Any]:
-        allowed = serde._allowed_msgpack_modules  # noqa: SLF001 - as above
-        if serde._custom_unpack_ext_hook:  # noqa: SLF001 - as above
-            inner: Any = serde._unpack_ext_hook  # noqa: SLF001 - as above
+        allowed = serde._allowed_msgpack_modules  # noqa: SLF001 - LangGraph has no public name for it
+        if serde._custom_unpack_ext_hook:  # noqa: SLF001 - LangGraph has no public name for it
+            inner: Any = serde._unpack_ext_hook  # noqa: SLF001 - LangGraph has no public name for it
         else:  # A separate serializer: its hook is changed below, to call `hook` for nested values.
-            inner = JsonPlusSerializer(allowed_msgpack_modules=allowed)._unpack_ext_hook  # noqa: SLF001 - as above
+            inner = JsonPlusSerializer(allowed_msgpack_modules=allowed)._unpack_ext_hook  # noqa: SLF001 - LangGraph has no public name for it
         prefixes = self._prefixes
 
         def hook(code: int, data: bytes) -> Any:

@@ -47,7 +47,7 @@ def check_op(op: Op) -> None:
                 _check_count("max_depth", op.max_depth)
     else:
         message = f"Unknown operation type: {type(op)}"
-        raise ValueError(message)  # noqa: TRY004 - as LangGraph's stores
+        raise ValueError(message)  # noqa: TRY004 - LangGraph's stores raise ValueError
     validate_op_namespace(op)
 
 

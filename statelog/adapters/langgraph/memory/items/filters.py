@@ -81,7 +81,7 @@ def _compile_operator(name: Any, operand: Any) -> Matches:
         raise ValueError(message)
     if not isinstance(operand, _ORDERED) or isinstance(operand, bool):
         message = f"{name} compares numbers or texts, not {type(operand).__name__}"
-        raise ValueError(message)  # noqa: TRY004 - as for an operator that there is not
+        raise ValueError(message)  # noqa: TRY004 - an unknown operator raises it, too
     return lambda value: _are_in_order(value, operand, order)
 
 

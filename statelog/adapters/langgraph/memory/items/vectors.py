@@ -94,7 +94,7 @@ class VectorIndex:
         embed = config.get("embed")
         if not (callable(embed) or isinstance(embed, str | Embeddings)):
             message = f"index: embed must be a function of texts, an Embeddings, or the name of one, not {embed!r}"
-            raise ValueError(message)  # noqa: TRY004 - as for dims and fields
+            raise ValueError(message)  # noqa: TRY004 - `dims` and `fields` raise it, too
         self._np = np
         self.redact: Callable[[str, Sequence[str]], str] | None = None
         self.dims = dims
