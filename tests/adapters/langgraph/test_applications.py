@@ -84,7 +84,7 @@ def test_replays_and_forks_equal_those_of_an_in_memory_saver(name, saver):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("call", [2, 4])
+@pytest.mark.parametrize("call", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_killed_turn_ends_as_if_it_had_not_been_killed(name, tmp_path, call):
     expected = _in_memory(name)
     path = tmp_path / "s.state"

@@ -67,8 +67,14 @@ def test_a_long_conversation_is_rebuilt_at_every_checkpoint(saver, durability):
     assert len(found[0]["messages"]) == 40
 
 
-@pytest.mark.parametrize("keep_last", [1, 10, 100])
-@pytest.mark.parametrize("state", [Talk, Long])
+@pytest.mark.parametrize(
+    ("state", "keep_last"),
+    [
+        (Talk, 1),
+        (Long, 10),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in [(Talk, 10), (Talk, 100), (Long, 1), (Long, 100)]),
+    ],
+)
 def test_no_policy_makes_a_conversation_unreadable(saver, keep_last, state):
     """The kept part is read as from a saver that removes nothing."""
     saver.store.set_retention(keep_last=keep_last)
@@ -85,7 +91,7 @@ def test_no_policy_makes_a_conversation_unreadable(saver, keep_last, state):
     assert len(talk(saver, state).get_state(config("t")).values["messages"]) == 82
 
 
-@pytest.mark.parametrize(("durability", "keep_last"), [("sync", 1), ("async", 10)])
+@pytest.mark.parametrize(("durability", "keep_last"), [("sync", 1), pytest.param("async", 10, marks=pytest.mark.soak)])
 def test_checkpoints_are_readable_at_every_stage_of_a_policy(saver, durability, keep_last, monkeypatch):
     """Also if more must be removed at once than retention removes for one version."""
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
