@@ -92,7 +92,7 @@ class StoreCalls:
         return stream(self._runner, self._store.threads)
 
     async def thread_ids(self, *, containing: str = "") -> list[str]:
-        """Return the ids of all threads in order of creation. This reads less of each thread than `threads`.
+        """Return the ids of all threads in order of creation. This reads less data per thread than `threads`.
 
         See `statelog.Store.thread_ids`.
         """
@@ -131,7 +131,7 @@ class StoreCalls:
         match: Literal["all", "any"] = "all",
         limit: int = 10,
     ) -> Hits:
-        """Return the texts that match a query, the best first: of threads, entries, items of LangGraph, and runs.
+        """Return the texts of threads, entries, LangGraph items and runs that match a query, best first.
 
         See `statelog.Store.search`.
         """
@@ -157,7 +157,7 @@ class StoreCalls:
         exclude: Sequence[str] = (),
         tokenizer: Literal["unicode61", "trigram"] = "unicode61",
     ) -> None:
-        """Set what is indexed, and how. The store keeps it, and all processes follow it.
+        """Configure what the search index contains. The store saves the configuration, and all processes follow it.
 
         See `statelog.Store.configure_search`.
         """
@@ -256,7 +256,7 @@ class StoreCalls:
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> MigrationReport:
-        """Bring the heads of all branches of some threads to the declared version of a schema, each by a new version.
+        """Migrate the heads of all branches of some threads to the declared version of a schema.
 
         See `statelog.Store.migrate`. `progress` is called on a thread of the pool.
         """
@@ -270,7 +270,7 @@ class StoreCalls:
         return await self._runner.run(self._store.compact, progress=progress)
 
     async def rekey(self, key: Key, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-        """Give the store another key, or its first key. The store is copied to a new file, and anchors stay valid.
+        """Change the key of the store, or give it its first key.
 
         See `statelog.Store.rekey`. `progress` is called on a thread of the pool.
         """
@@ -279,7 +279,7 @@ class StoreCalls:
     async def find_secrets(
         self, *, guard: Guard | None = None, threads: Iterable[str] | None = None
     ) -> list[SecretFound]:
-        """Return the secrets in all versions of the store, including values that were replaced since.
+        """Return the secrets in all versions of the store, including values that were replaced later.
 
         See `statelog.Store.find_secrets`.
         """
@@ -292,7 +292,7 @@ class StoreCalls:
         guard: Guard | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> PurgeReport:
-        """Cut secrets out of all versions. The store is copied to a new file, which replaces the old one.
+        """Remove secrets from all versions. The store is copied to a new file, which replaces the old one.
 
         See `statelog.Store.purge`. `progress` is called on a thread of the pool.
         """
@@ -422,7 +422,10 @@ class ThreadCalls(Written[S, W]):
         return await self._runner.run(lambda: self._thread().branches())
 
     async def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint a name, by default the head. A name in use is moved. See `statelog.Thread.tag`."""
+        """Give a checkpoint, by default the head, a tag. A tag in use moves to this checkpoint.
+
+        See `statelog.Thread.tag`.
+        """
         return await self._runner.run(lambda: self._thread().tag(name, target))
 
     async def untag(self, name: str) -> None:
@@ -443,7 +446,7 @@ class ThreadCalls(Written[S, W]):
         lazy: bool = False,
         fence: Fence | None = None,
     ) -> T:
-        """Call `change` with the state as in a mount, inside the commit.
+        """Call `change` inside the commit, with the state as in a mount.
 
         See `statelog.Thread.edit`. `change` is called on a thread of the pool.
         """
@@ -471,7 +474,7 @@ class BoardCalls:
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry, or create it. A claim of the entry stays. See `statelog.Board.set`."""
+        """Set or create an entry. A claim of the entry stays. See `statelog.Board.set`."""
         return await self._runner.run(
             self._board.set,
             key,
@@ -512,7 +515,7 @@ class BoardCalls:
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry if it is at `expected_version`, as `set` does. Version 0 expects that there is no entry.
+        """Set an entry if it is at `expected_version`, as `set` does. Version 0 means that no entry may exist.
 
         See `statelog.Board.cas`.
         """
@@ -541,7 +544,7 @@ class BoardCalls:
         return await self._runner.run(self._board.delete, key, expected_version=expected_version, fence=fence)
 
     async def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
-        """Restore all entries below a prefix to their state right after an LSN. Return the keys that changed.
+        """Restore all entries below a prefix to their state right after an LSN. Return the changed keys.
 
         See `statelog.Board.rollback`.
         """
@@ -601,7 +604,7 @@ class BoardCalls:
         return await self._runner.run(self._board.get, key, at=at)
 
     async def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
-        """Return the records of a key, the newest first, down to the first one that retention has removed.
+        """Return the records of a key, the newest first, back to the first record that retention has removed.
 
         See `statelog.Board.history`.
         """
@@ -651,14 +654,14 @@ class ClaimCalls:
         await self._runner.run(self.fence.renew, lease_s)
 
     async def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
-        """Give the entry back, and keep the error in its history. After `max_attempts` claims, move it to `dead`.
-
-        See `statelog.Claim.fail`.
-        """
+        """Return the entry for another claim, and record the error. See `statelog.Claim.fail`."""
         await self._runner.run(self.fence.fail, error, retry_in_s=retry_in_s)
 
     async def release(self, *, counts: bool = True) -> None:
-        """Give the entry back as it was, for others to claim. Raises as `renew`. See `statelog.Claim.release`."""
+        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises as `renew`.
+
+        See `statelog.Claim.release`.
+        """
         await self._runner.run(self.fence.release, counts=counts)
 
 

@@ -1,4 +1,4 @@
-"""Checks of method arguments, made before any other work."""
+"""Checks the arguments of methods, before any other work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS_MAX = 1e9
 
 
 def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - the flag is what it checks
-    """Raise UsageError for a value other than True or False, because "no" would count as True."""
+    """Raise UsageError if `value` is not a bool, because a text such as "no" would count as True."""
     if not isinstance(value, bool):
         message = f"{argument} must be True or False, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
@@ -73,7 +73,7 @@ def check_durable(durable: object, remote: object | None) -> None:
 
 
 def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
-    """Return an `expected_version` in the form that a commit compares with the head."""
+    """Convert an `expected_version` to the form that a commit compares with the head."""
     return operations.seen(event_of(expected)) if isinstance(expected, Checkpoint) else expected
 
 

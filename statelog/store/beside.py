@@ -1,4 +1,4 @@
-"""Refuses writes outside of an open transaction of the same store, because an abort would not undo them."""
+"""Refuses writes that bypass an open transaction of the same store, because an abort would not undo them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OpenTransaction(Protocol):
-    """A transaction."""
+    """The part of a transaction that this module uses."""
 
     is_open: bool
 
@@ -23,10 +23,13 @@ class OpenTransaction(Protocol):
 
 
 _OPENED: ContextVar[tuple[OpenTransaction, ...]] = ContextVar("statelog transactions", default=())
-"""The transactions of this OS thread or task. A task that began inside a transaction may see it after its end."""
+"""The transactions of this OS thread or task.
+
+A task that began inside a transaction may still list it after its end.
+"""
 
 transactions_here = _OPENED.get
-"""Returns a tuple of the transactions of this OS thread or task, which is usually empty."""
+"""A function that returns the tuple of the transactions of this OS thread or task, which is usually empty."""
 
 
 @contextmanager
@@ -44,7 +47,7 @@ AFTER_IT = "write after the transaction has ended"
 
 
 def refuse_beside(owner: object, instead: str) -> None:
-    """Raise UsageError if this OS thread or task is inside an open transaction of the store."""
+    """Raise UsageError with the advice `instead` if this OS thread or task has an open transaction of the store."""
     if any(each.owner is owner and each.is_open for each in _OPENED.get()):
         message = f"a transaction of this store is open here, and aborting it would not undo this write: {instead}"
         raise UsageError(message)

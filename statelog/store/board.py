@@ -56,7 +56,7 @@ class Board(ReadBoard, OldBoardNames):
     """A handle of the board, which stores entries by key. `Store.board`, a transaction and a snapshot return one.
 
     Every write is one commit. Versions are LSNs. The version of a missing entry is 0. No read returns an entry that has
-    expired. Values may be of all types that a channel accepts, and are returned as plain Python values.
+    expired. Values may have all types that a channel accepts, and are returned as plain Python values.
 
     An operation that the rules of the handle do not allow raises AccessError. Lists, watches and `children` leave out
     entries that the handle may not read. `update`, `cas`, `set(expected_version=)` and `delete(expected_version=)`
@@ -76,12 +76,12 @@ class Board(ReadBoard, OldBoardNames):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry, or create it. A claim of the entry stays.
+        """Set or create an entry. A claim of the entry stays.
 
         Args:
             key: as for `get`.
             value: any value that a channel of a thread accepts.
-            expected_version: write only if the entry is at this version; 0 expects that there is no entry.
+            expected_version: write only if the entry is at this version; 0 means that no entry may exist.
             ttl_s: the time in seconds after which the entry expires; None for never.
             priority: from -127 to 127. Entries with a higher priority are claimed first.
             delay_s: the time in seconds until the entry may be claimed.
@@ -128,7 +128,7 @@ class Board(ReadBoard, OldBoardNames):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry if it is at `expected_version`, as `set` does. Version 0 expects that there is no entry.
+        """Set an entry if it is at `expected_version`, as `set` does. Version 0 means that no entry may exist.
 
         Raises:
             ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
@@ -189,7 +189,7 @@ class Board(ReadBoard, OldBoardNames):
         return (self._is_there() or fence is not None) and bool(self._act(work, fence=fence))
 
     def rollback(self, prefix: str, *, to: int, fence: Fence | None = None) -> builtins.list[str]:
-        """Restore all entries below a prefix to their state right after an LSN. Return the keys that changed.
+        """Restore all entries below a prefix to their state right after an LSN. Return the changed keys.
 
         Keys that the handle may not read are left out of the result.
 
@@ -203,8 +203,8 @@ class Board(ReadBoard, OldBoardNames):
 
         Raises:
             UsageError: an argument is not valid.
-            AccessError: an entry would change that the handle may not write. Facts: key, which is `prefix` if the
-                handle may not read the entry either.
+            AccessError: the rollback would change an entry that the handle may not write. Facts: key, which is `prefix`
+                if the handle may not read the entry either.
             ExpiredError: retention has removed the earlier state of an entry. Nothing is changed.
         """
         check_prefix(prefix)
@@ -233,7 +233,7 @@ class Board(ReadBoard, OldBoardNames):
         return swept
 
     def _is_there(self) -> bool:
-        """Return True if there is a board. Only a write that sets an entry creates it. Raises ReadOnlyError."""
+        """Return True if the board exists. Only a write that sets an entry creates the board. Raises ReadOnlyError."""
         if isinstance(self._session, StoreSession):
             self._session.engine.store_file.lmdb_file.check_writable()
         with self._session.read() as view:
@@ -253,7 +253,7 @@ class Board(ReadBoard, OldBoardNames):
     ) -> Entry:
         """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are.
 
-        `is_guarded`: whether the value has passed the guard.
+        With `is_guarded`, the value has passed the guard already.
         """
         check_key(key)
         rights = self._rights
@@ -264,7 +264,7 @@ class Board(ReadBoard, OldBoardNames):
         schemas = owner.entry_schemas
         schema, value = (None, value) if schemas is None else schemas.checked(key, value, replaces=replaces)
         value, guard = entry_writer.prepare(reducer.prepare(reads.VALUE, value, path=key)), owner.guard
-        if guard is not None:  # The guard runs before the commit takes its lock.
+        if guard is not None:  # Run the guard before the commit takes its lock.
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
@@ -285,7 +285,7 @@ class Board(ReadBoard, OldBoardNames):
         entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
-        # A handle that may not read the entry gets only the fields that it wrote.
+        # A handle that may not read the entry gets only the fields that it has written.
         return replace(entry, created=entry.time, claim=None, attempts=0)
 
     def _act(self, work: Callable[[EntryWriter], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
@@ -298,7 +298,7 @@ class Board(ReadBoard, OldBoardNames):
                 check(batch)
             writer = writes.begin(batch, self._agent)
             result = work(writer)
-            # Within a transaction, the sweep would scan all staged index changes.
+            # Do not sweep within a transaction, because the sweep would scan all staged index changes.
             if sweeps and at_once is not None and batch.memory.expiries_us.get(writer.board, 0) <= writer.now_us:
                 writes.sweep(writer, writes.EXPIRED_MAX)
             return result
@@ -404,9 +404,9 @@ class Board(ReadBoard, OldBoardNames):
     def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
         """Declare a versioned schema for the entries whose keys match a pattern.
 
-        The declaration holds for all boards of this open store, including those of other handles, transactions and
-        snapshots. Nothing is written. If several patterns match a key, the one with the longest beginning without
-        wildcards applies. The last declaration of a pattern counts.
+        The declaration applies to all boards of this open store, including those of other handles, transactions and
+        snapshots. Nothing is written. If several patterns match a key, the pattern with the longest beginning without
+        wildcards applies. A later declaration of a pattern replaces an earlier one.
 
         The value of such an entry is a dict of the fields of the schema. Values of older versions are returned as
         values of the declared version. A write stores the declared version, and `migrate` does so for many entries. An
@@ -442,7 +442,7 @@ class Board(ReadBoard, OldBoardNames):
         Reads and writes do not need this call, because they migrate values themselves. It makes later reads cheaper,
         and finds values that the steps cannot convert. Each migrated entry gets a new version, and keeps its claim, its
         expiry and its place in the queue. Others may write meanwhile. If the call ends early, the next call skips the
-        migrated entries. An entry that fails stays as it is and is reported, and the other entries are migrated.
+        migrated entries. An entry that fails stays unchanged and is reported, and the other entries are migrated.
 
         Args:
             pattern: see `list`. Entries without a declared schema are left out.
@@ -484,8 +484,8 @@ class Board(ReadBoard, OldBoardNames):
     ) -> Watch:
         """Return an iterator of the events of all entries that match a pattern.
 
-        Each event comes exactly once, in the order of the log. To continue after a crash, store `event.cursor`, and
-        begin after that cursor. Events are on the disk before the iterator returns them.
+        Each event is returned exactly once, in the order of the log. To continue after a crash, store `event.cursor`,
+        and watch again after that cursor. Events are on the disk before the iterator returns them.
 
         Args:
             pattern: see `list`.
@@ -493,7 +493,7 @@ class Board(ReadBoard, OldBoardNames):
                 without `follow`, it begins after the last event that retention has removed.
             follow: wait for more events at the end, instead of stopping.
             timeout_s: with `follow`, stop after this time without an event.
-            coalesce: of the events that are available at one time, return only the last one of each key.
+            coalesce: if several events of a key are available at the same time, return only the last one.
             renew: also return renewals of claims.
             progress_s: after this time without an event, return an event of kind `progress`, which has the current
                 cursor of the watch.
@@ -534,10 +534,10 @@ class Board(ReadBoard, OldBoardNames):
         dead: str | None = None,
         unless: Sequence[str] = (),
     ) -> Claim | None:
-        """Claim the entry with the highest priority, and of these the oldest. An entry has one claim at a time.
+        """Claim the entry with the highest priority; among equals, the oldest. An entry has one claim at a time.
 
         The claim is on the disk before it is returned. It lasts `lease_s` seconds, and `renew` restarts this time.
-        After that, another process may claim the entry, so nobody has to clean up after a process that died.
+        After that, another process may claim the entry, so no clean-up is needed after a process has died.
 
         Args:
             pattern: a pattern of keys, see `list`, or several patterns. One entry of all that match is claimed.
@@ -583,18 +583,18 @@ class Board(ReadBoard, OldBoardNames):
         """Acquire a lease of a name: `with board.lease("thread/42") as lease: ...`. The end of the block releases it.
 
         The lease is on the disk before it is returned. It lasts `ttl_s` seconds, and is renewed until the block ends.
-        If its holder was stopped for longer, another process may take the lease over. From then on, each write with the
+        If the holder is suspended for longer, another process may take over the lease. After that, each write with the
         old lease as its `fence` raises LeaseLostError. So pass the lease as `fence` to each write that must not happen
         twice.
 
         Args:
             name: a valid key. There need not be an entry with this key.
-            ttl_s: the time that other processes wait after the holder was killed.
+            ttl_s: the time that other processes must wait after the holder was killed.
             wait_s: the maximum time to wait for the lease. Waiters get it in order of arrival.
             auto_renew: False for work that may hang. Call `renew` yourself in that case.
 
         Raises:
-            LeaseHeldError: another holder has had the lease all the time. Facts: name, holder, expires.
+            LeaseHeldError: another holder kept the lease until the timeout. Facts: name, holder, expires.
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
         """
         attempt = attempt_lease(self, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
@@ -620,7 +620,7 @@ def attempt_claim(
     dead: str | None = None,
     unless: Sequence[str] = (),
 ) -> ClaimAttempt:
-    """Return an attempt to make a claim. See `claim`."""
+    """Return an object that tries to make a claim. See `Board.claim`."""
     rights = board._rights  # noqa: SLF001 - of this file
     some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
     if not some:
@@ -644,7 +644,7 @@ def attempt_claim(
 
 
 def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_renew: bool) -> LeaseAttempt:
-    """Return an attempt to take a lease. See `lease`."""
+    """Return an object that tries to take a lease. See `Board.lease`."""
     check_key(name)
     board._rights.check("lease", name)  # noqa: SLF001 - of this file
     check_seconds("ttl_s", ttl_s)
@@ -654,7 +654,7 @@ def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_
 
 
 def own_board(held: Holder[AnySession], *, agent: str | None = None) -> Board:
-    """Return a board for other packages of statelog. It may also write, claim and lease below `durable/`."""
+    """Return a board for other packages of statelog, which may also write, claim and lease below `durable/`."""
     if not hasattr(held, "_session"):
         raise UsageError(f"{held!r} is not a store", argument="store", value=held)
     board = Board(session_of(held), agent)
@@ -682,7 +682,7 @@ _PLAIN = (0, entry_writer.EntryFields())
 
 
 def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, EntryFields]:
-    """Return the delay in microseconds, and the new fields of an entry: its time to live, and its rank."""
+    """Check the options of a write. Return the delay in microseconds, and the entry's new fields (expiry and rank)."""
     if ttl_s is None and delay_s is None and priority == 0 and type(priority) is int:
         return _PLAIN
     if ttl_s is not None:

@@ -1,4 +1,4 @@
-"""Retention of the board, once and as a policy."""
+"""Retention of the board: single calls and stored policies."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _TURN_BITS = 6
 """Policies are applied after about one write in `2 ** _TURN_BITS`."""
 
 _WATCHED_S = 60.0
-"""Retention keeps the records that a watcher has not seen for this time after the watcher's last sign of life."""
+"""The time after a watcher's last sign of life for which retention keeps the records that the watcher has not seen."""
 
 _NEVER = 1 << 62
 
 _EVEN_EXPIRED = 0
-"""The time for a scan that also returns entries whose time is over, because the file still has them."""
+"""A time for scans that makes no entry count as expired, because the file still has the records of expired entries."""
 
 _ERASED = 1024
 """The number of entries that one commit of `erase_entries` deletes."""
@@ -87,10 +87,10 @@ def _delete_all(found: list[str], batch: Batch) -> None:
 
 
 def _store(session: StoreSession, rule: RetentionRule) -> None:
-    """Store a rule as a policy. A rule without numbers deletes the policy of its pattern."""
+    """Store a rule as a policy. An empty rule deletes the policy of its pattern."""
     guard = session.engine.guard
     if guard is not None:
-        guard.check_name(rule.pattern.text)  # A redacted pattern would fit other keys.
+        guard.check_name(rule.pattern.text)  # Refuse a secret, because a redacted pattern would match other keys.
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
     value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, fields, path=key))
@@ -118,7 +118,10 @@ def _store(session: StoreSession, rule: RetentionRule) -> None:
 
 
 def is_turn() -> bool:
-    """Return True if this write should apply the policies. Each write draws at random, so processes need no counter."""
+    """Return True if this write should apply the policies.
+
+    The choice is random, so processes need no shared counter.
+    """
     return not random.getrandbits(_TURN_BITS)
 
 

@@ -49,7 +49,7 @@ class ReadBoard:
         self._include_quarantined = include_quarantined
         self._rights = ALL if rules is None else rules.of(agent)
         self._place = b""
-        """The common prefix of the index keys of entries; empty until the board was found."""
+        """The common prefix of the index keys of entries. It is empty until the board was found."""
 
     def __repr__(self) -> str:
         return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"
@@ -94,7 +94,7 @@ class ReadBoard:
         return None if found is None else self._entry(found)
 
     def _look_again(self, view: View, key: str) -> bytes | None:
-        """Look for the board again, and return the row of a key, or None. Another handle may have created the board."""
+        """Look for the board again, because another handle may have created it. Return the row of a key, or None."""
         board = reads.board_of(view)
         place = b"" if board is None else encode_entry_key(board, "")
         if place == self._place:
@@ -103,7 +103,7 @@ class ReadBoard:
         return view.transaction.get_index(place + key.encode()) if place else None
 
     def history(self, key: str, limit: int | None = None) -> builtins.list[Entry]:
-        """Return the records of a key, the newest first, down to the first one that retention has removed.
+        """Return the records of a key, the newest first, back to the first record that retention has removed.
 
         The records include those that end the entry, such as records of `kind` `delete` or `expire`.
 

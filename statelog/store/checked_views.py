@@ -1,4 +1,4 @@
-"""Views of stored values to which the checks of reads are applied, with or without quarantined values."""
+"""Views that apply a guard's checks of reads to stored values, with or without quarantined values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Options of reads: the checks to apply, and whether to show quarantined values.
+    """The options of reads: the checks to apply, and whether to show quarantined values.
 
     Args:
         checks: the checks of reads, or None.
@@ -31,7 +31,7 @@ class Reading:
     include_quarantined: bool
 
     def seen(self, value: Any, where: Where) -> Any:
-        """Return a value after the checks of reads. Raises CheckError."""
+        """Apply the checks of reads to a value, and return what may be seen. Raises CheckError."""
         if self.include_quarantined:
             value = revealed(value)
         if self.checks is None or where.is_own:
@@ -40,7 +40,7 @@ class Reading:
         return revealed(seen) if self.include_quarantined else seen
 
     def metadata(self, metadata: dict[str, Any], thread: str) -> dict[str, Any]:
-        """Return metadata as the checks let it be seen. Members are hidden one by one. Raises CheckError."""
+        """Apply the checks to metadata, and hide refused members one by one. Raises CheckError."""
         if self.include_quarantined:
             metadata = revealed(metadata)
         if self.checks is None:
@@ -49,16 +49,16 @@ class Reading:
         return revealed(seen) if self.include_quarantined else seen
 
     def channel(self, value: Any, channel: str, thread: str) -> Any:
-        """Return the value of a channel as the checks let it be seen. Raises CheckError."""
+        """Apply the checks to the value of a channel, and return what may be seen. Raises CheckError."""
         return _ChannelReader(self, thread, channel).make(value, None)
 
     def state(self, state: MapView, thread: str, readings: Mapping[str, Shape]) -> MapView:
-        """Return a view of a state whose values pass the checks, and then become objects of the schema."""
+        """Return a view of a state whose values are checked, and then converted to their types in the schema."""
         return CheckedState(state, self, thread, readings)
 
 
 def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raises: bool) -> Any:
-    """Return the value of an entry as the checks let it be seen.
+    """Apply the checks to the value of an entry, and return what may be seen.
 
     If a check refuses the read, raise CheckError if `raises`, or else return a placeholder.
     """
@@ -74,7 +74,7 @@ def entry_seen(checks: Checks, value: Any, key: str, agent: str | None, *, raise
 
 
 def check_mounted(checks: Checks, value: Any, channel: str, thread: str) -> None:
-    """Raise CheckError if the checks do not allow a value that a mount or an edit reads."""
+    """Raise CheckError if the checks hide any part of a value that a mount or an edit reads."""
     where = Where("read", "thread", channel, thread)
     if where.is_own:
         return
@@ -94,7 +94,10 @@ class _ChannelReader:
         self._channel = channel
 
     def make(self, value: Any, shape: Shape | None) -> Any:
-        """Return a stored value as the checks let it be seen. A list or dict becomes a view that checks each item."""
+        """Apply the checks to a stored value, and return what may be seen.
+
+        A list or dict becomes a view that checks its items.
+        """
         kind = None if shape is None or shape.load is None else shape.kind
         is_plain = shape is None or shape.load is None
         if isinstance(value, ListView) and (is_plain or kind is list):
@@ -105,13 +108,13 @@ class _ChannelReader:
         return typed_value(self._channel, shape, self.seen(plain))
 
     def seen(self, value: Any) -> Any:
-        """Return a value after the checks of reads. Raises CheckError."""
+        """Apply the checks of reads to a value, and return what may be seen. Raises CheckError."""
         if isinstance(value, ListView | MapView):
             value = value.to_python()
         return self._reading.seen(value, Where("read", "thread", self._channel, self._thread))
 
     def item(self, value: Any, shape: Shape | None) -> Any:
-        """Return an item of the channel's list or dict after the checks of reads."""
+        """Apply the checks of reads to an item of the channel's list or dict."""
         return typed_value(self._channel, shape, self.seen(value))
 
 
@@ -127,7 +130,7 @@ class CheckedList(ListView):
 
     @property
     def lazy(self) -> CheckedList:
-        """The list itself, because a check sees whole items."""
+        """The same list, because a check must see whole items."""
         return self
 
     @overload
@@ -166,7 +169,7 @@ class CheckedMap(MapView):
 
     @property
     def lazy(self) -> CheckedMap:
-        """The dict itself, because a check sees whole members."""
+        """The same dict, because a check must see whole members."""
         return self
 
     def __getitem__(self, key: str) -> Any:
@@ -201,7 +204,7 @@ class CheckedState(MapView):
 
     @property
     def lazy(self) -> CheckedState:
-        """The state itself, because a check sees whole items."""
+        """The same state, because a check must see whole values."""
         return self
 
     def _made(self, channel: str, value: Any) -> Any:
@@ -210,7 +213,7 @@ class CheckedState(MapView):
         return _ChannelReader(self._reading, self._thread, channel).make(value, self._readings.get(channel))
 
     def part(self, channel: str, value: Any) -> Any:
-        """Return a part of a channel as the checks let it be seen, or a placeholder if a check refuses the read."""
+        """Apply the checks to a part of a channel. Return a placeholder if a check refuses the read."""
         try:
             return self._reading.seen(value, Where("read", "thread", channel, self._thread))
         except CheckError as error:

@@ -56,7 +56,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def _head(self) -> Head:
-        """The record and the data read with it."""
+        """The checkpoint's record, and the data that was read with it."""
         return self._outcome.head
 
     @property
@@ -127,7 +127,7 @@ class Checkpoint(Typed[S]):
     def state_size_bytes(self) -> int:
         """The size of the state: the bytes of its values, each as one CBOR item.
 
-        The values are not read. The cost follows the number of pieces in which they are stored.
+        This does not read the values. The cost depends on the number of pieces in which they are stored.
         """
         from statelog.store.state_sizes import StateSizer
 
@@ -136,7 +136,7 @@ class Checkpoint(Typed[S]):
     def size(self) -> StateSize:
         """Return the size of the state and of each channel: bytes, shared bytes, and items.
 
-        The values are not read. The cost is that of `state_size_bytes`.
+        This does not read the values. The cost is that of `state_size_bytes`.
         """
         from statelog.store.sizes import measure
 
@@ -174,7 +174,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def stored(self) -> MapView:
-        """The values of the channels as written, in schema version `schema_version` and without types."""
+        """The values of the channels as they were written, in schema version `schema_version` and without types."""
         whole: Checkpoint[Any] = Checkpoint(
             self._session, self.thread_id, self._outcome, include_quarantined=self._include_quarantined
         )
@@ -204,7 +204,10 @@ class Checkpoint(Typed[S]):
         return self._event.parent_branch is not None
 
     def ancestor(self, generations: int) -> Checkpoint[S] | None:
-        """Return the ancestor `generations` parents back, or None if there are fewer. O(log n)."""
+        """Return the ancestor `generations` parents back, or None if there are fewer ancestors.
+
+        The cost is O(log n).
+        """
         from statelog.log.ancestry import BranchVersion, ancestor_at_depth
 
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
@@ -220,7 +223,7 @@ class Checkpoint(Typed[S]):
             return self._read(view, *found)
 
     def common_ancestor(self, other: Checkpoint[Any]) -> Checkpoint[S] | None:
-        """Return the last common ancestor of two checkpoints, which may be one of them. O(log n).
+        """Return the last common ancestor of two checkpoints, which may be one of the two. The cost is O(log n).
 
         Raises:
             UsageError: the checkpoints belong to different threads.

@@ -1,4 +1,4 @@
-"""The public objects of claims and leases, and the attempts to get one."""
+"""The public objects of claims and leases, and the objects that try to get one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_S: Final = 0.25
-"""The time after which a waiter looks again without a wake-up. Another waiter that was woken may have died."""
+"""The time after which a waiter looks again without a wake-up, because the waiter that was woken may have died."""
 
 _TURN_US: Final = 5000
-"""The time for which a waiter leaves a free lease to the first waiter."""
+"""The time for which the other waiters leave a free lease to the first waiter."""
 
 _RENEWALS: Final = 3
 """The number of renewals within the duration of a lease."""
@@ -53,7 +53,7 @@ _UNSET: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease: the information that every reader may have."""
+    """The public description of a lease, which every reader may see."""
 
     name: str
     token: int
@@ -61,7 +61,7 @@ class LeaseInfo:
     acquired: datetime
     expires: datetime
     is_over: bool
-    """True if the deadline is past. The next process that asks gets the lease."""
+    """Whether the deadline is past, so that the next process that asks gets the lease."""
 
 
 class Claim(Fence):
@@ -142,7 +142,9 @@ class Claim(Fence):
         self._act(work, ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
-        """Give the entry back, and keep the error in its history. After `max_attempts` claims, move it to `dead`.
+        """Return the entry for another claim, and record the error.
+
+        After `max_attempts` claims, move the entry to `dead`.
 
         Args:
             error: the error.
@@ -164,7 +166,7 @@ class Claim(Fence):
         self._act(work, ends="failed")
 
     def release(self, *, counts: bool = True) -> None:
-        """Give the entry back as it was, for others to claim. Raises as `renew`.
+        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises as `renew`.
 
         Args:
             counts: False to leave this claim out of the number of attempts.
@@ -223,7 +225,7 @@ class Lease(Fence):
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Release the lease. Raise LeaseLostError if another process has taken it, unless the block raises an error."""
+        """Release the lease. Raise LeaseLostError if another process has taken it, unless the block raised an error."""
         if self._has_ended.is_set():
             return
         with not_hiding(error):
@@ -248,13 +250,13 @@ class Lease(Fence):
                 self._session.flush()
             except LeaseLostError:
                 return
-            except StatelogError:  # For example, the disk is full. Try again until the lease ends.
+            except StatelogError:  # The disk may be full, for example. Try again until the lease ends.
                 if self._session.engine.is_closed:
                     return
 
 
 class ClaimAttempt:
-    """An attempt to make a claim. See `Board.claim`."""
+    """Tries to make a claim. See `Board.claim`."""
 
     def __init__(
         self, session: AnySession, agent: str | None, rights: Rights, wanted: ClaimFilter, lease_s: float
@@ -264,7 +266,7 @@ class ClaimAttempt:
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
         _check_subject(self.session, *(each.text for each in wanted.patterns))
         self._seen: ClaimChoice | None = None
-        """The result of the last search for an entry. `take` uses it if nobody has committed since."""
+        """The result of the last search for an entry. `take` uses it if nothing was committed since."""
 
     @property
     def condition(self) -> Condition:
@@ -275,7 +277,7 @@ class ClaimAttempt:
         return Condition(self.look, key, patterns, claimer_subject(wanted.patterns))
 
     def look(self, _waiter: Waiter | None = None) -> tuple[bool, float | None]:
-        """Return whether there is an entry to claim, and after how many seconds there may be one without a commit."""
+        """Return (True if an entry can be claimed, seconds until one may become available without a commit or None)."""
         with self.session.read() as view:
             board = reads.board_of(view)
             if board is None:
@@ -285,7 +287,7 @@ class ClaimAttempt:
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
-        """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
+        """Claim the next entry after `look` returned True. Return None if there is no entry any more. Do not wait."""
         wanted, lease_us = self._wanted, to_us(self._lease_s)
         claim = partial(holders.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         schemas = self.session.owner.entry_schemas
@@ -294,7 +296,7 @@ class ClaimAttempt:
             found = claim(writer)
             if found is not None and schemas.of(found.event.key) is not None:
                 value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
-                schemas.shown_of(found.event, value)  # Raises if this code cannot read the value.
+                schemas.shown_of(found.event, value)  # This raises an error if this code cannot read the value.
             return found
 
         work = claim if schemas is None else claim_readable
@@ -305,11 +307,11 @@ class ClaimAttempt:
         return Claim(self.session, self._agent, self._rights, self._wanted, found)
 
     def take_now(self) -> Claim | None:
-        """Claim an entry, or return None if there is none now."""
+        """Claim an entry, or return None if none is available now."""
         return self.take() if self.look()[0] else None
 
     def take_in_time(self, wait_s: float) -> Claim | None:
-        """Claim an entry. Wait for an entry in this thread, and return None after a timeout."""
+        """Claim an entry. Wait for one in this OS thread, and return None after the timeout."""
         claim = self.take_now()
         if claim is None and wait_s > 0:
             with self.session.engine.store_file.wake.enter(0, claimer_subject(self._wanted.patterns)) as waiter:
@@ -318,7 +320,7 @@ class ClaimAttempt:
 
     @staticmethod
     def give_back(claim: Claim) -> None:
-        """Release a claim of a cancelled task. It does not count as an attempt."""
+        """Release the claim of a cancelled task. The claim does not count as an attempt."""
         claim.release(counts=False)
 
 
@@ -329,7 +331,7 @@ def claim_again(
     session = of_store(session, "claim")
     with session.read() as view:
         found = holders.check_held(view, key, token)
-        if rights.is_bound:  # A token is not a secret, because it is an LSN.
+        if rights.is_bound:  # Check the agent, because a token is an LSN and so can be guessed.
             record = holders.claimer_record(view, found)
             if record is None or record.event.agent != agent:
                 raise holders.lost(key, token)
@@ -337,7 +339,7 @@ def claim_again(
 
 
 class LeaseAttempt:
-    """An attempt to take a lease. See `Board.lease`."""
+    """Tries to take a lease. See `Board.lease`."""
 
     def __init__(self, session: AnySession, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
         self.session = of_store(session, "lease")
@@ -348,11 +350,11 @@ class LeaseAttempt:
 
     @property
     def condition(self) -> Condition:
-        """The condition of a waiting task: the lease is free, and it is the turn of the task."""
+        """The condition of a waiting task: the lease is free, and the task is the next in line."""
         return Condition(self.look, ("lease", self._name), subject=self._subject)
 
     def look(self, waiter: Waiter | None) -> tuple[bool, float | None]:
-        """Return whether the lease can be taken, and after how many seconds it may be free without a commit."""
+        """Return (True if the lease can be taken, seconds until it may become free without a commit or None)."""
         with self.session.read() as view:
             held = holders.holder(view, self._name)
         left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
@@ -372,16 +374,16 @@ class LeaseAttempt:
         return lease
 
     def take_now(self) -> Lease | None:
-        """Take the lease if it is free now, and no other waiter is in line for it."""
+        """Take the lease if it is free now and no other waiter is in line for it. Otherwise return None."""
         return self.take_in_time(0.0)
 
     def take_in_time(self, wait_s: float) -> Lease | None:
-        """Take the lease. Wait for it in this thread, and return None after a timeout."""
+        """Take the lease. Wait for it in this OS thread, and return None after the timeout."""
         with self.session.engine.store_file.wake.enter(0, self._subject) as waiter:
             return _wait(waiter, partial(self.look, waiter), self.take, wait_s)
 
     def refusal(self) -> LeaseHeldError:
-        """Return the error that names the holder of the lease."""
+        """Return the LeaseHeldError, which names the holder of the lease."""
         name = self._name
         with self.session.read() as view:
             held = holders.holder(view, name)
@@ -397,7 +399,7 @@ class LeaseAttempt:
 
     @staticmethod
     def give_back(lease: Lease) -> None:
-        """Release a lease of a cancelled task."""
+        """Release the lease of a cancelled task."""
         lease.release()
 
 
@@ -412,7 +414,7 @@ def lease_info(found: EntryRecord) -> LeaseInfo:
 def _wait(
     waiter: Waiter, look: Callable[[], tuple[bool, float | None]], take: Callable[[], T | None], wait_s: float
 ) -> T | None:
-    """Try until an attempt succeeds or the time is up: after each wake-up, at due times, and at regular intervals."""
+    """Try after each wake-up, at due times and at intervals, until `take` succeeds or the time is up."""
     deadline_s = monotonic() + wait_s
     while True:
         can_take, again_s = look()
@@ -435,7 +437,7 @@ def _commit_under(fence: Fence, agent: str | None, work: Callable[[EntryWriter, 
 
 
 def of_store(session: AnySession, what: str) -> StoreSession:
-    """Return the session of a store. Raises UsageError for that of a transaction or a snapshot."""
+    """Return the session if it is that of a store. Raises UsageError for the session of a transaction or a snapshot."""
     if not isinstance(session, StoreSession):
         message = f"a {what} is not part of a transaction or a snapshot: use store.board()"
         raise UsageError(message)
@@ -443,12 +445,12 @@ def of_store(session: AnySession, what: str) -> StoreSession:
 
 
 def to_us(seconds: float) -> int:
-    """Return a time in microseconds."""
+    """Convert seconds to microseconds."""
     return round(seconds * 1_000_000)
 
 
 def _check_subject(session: StoreSession, *names: str) -> None:
-    """Raise SecretError for names with a secret, which would be in the wake-up file even before a commit."""
+    """Raise SecretError if a name has a secret, because the wake-up file would get the name even before a commit."""
     guard = session.engine.guard
     if guard is not None:
         for name in names:

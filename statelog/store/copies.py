@@ -36,13 +36,13 @@ def copy_thread(session: AnySession, source: str, target: str, *, recreate: bool
 
 
 def copies_of(session: AnySession, sources: Collection[str]) -> list[str]:
-    """Return the ids of the copies of some threads, and of the copies of those, each before its source."""
+    """Return the ids of the direct and indirect copies of some threads. Each copy comes before its source."""
     with session.read() as view:
         rows = list(view.threads())
         origins = {row.lsn: sources_of(view, row.lsn) for row in rows}
     found = {row.lsn for row in rows if row.id in sources}
     copies: list[str] = []
-    for row in sorted(rows, key=lambda each: each.lsn):  # A copy is younger than its source.
+    for row in sorted(rows, key=lambda each: each.lsn):  # A source comes before its copies.
         if row.lsn not in found and not found.isdisjoint(origins[row.lsn]):
             found.add(row.lsn)
             copies.append(row.id)

@@ -1,4 +1,4 @@
-"""The differences between two checkpoints."""
+"""Computes the differences between two checkpoints."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Change:
 class Diff:
     """The changes from one state to another, in path order.
 
-    They are computed on first access. Shared structure is skipped by digest, so the cost depends
-    on the changes. Lists and dicts on both sides are compared inside. Any other difference is one change.
+    They are computed on first access. Parts with equal digests are skipped, so the cost depends on the changes. If a
+    list or a dict is on both sides, its items are compared. Any other difference is one change.
     """
 
     def __init__(self, old: MapView, new: MapView) -> None:
@@ -120,7 +120,7 @@ def _state_of(side: Any) -> MapView:
 
 
 def _seen(state: MapView, path: tuple[str | int, ...], value: Any) -> Any:
-    """Return a value of a state as the checks of reads let it be seen."""
+    """Apply the checks of reads to a value of a state, and return what may be seen."""
     return state.part(str(path[0]), value) if value is not None and isinstance(state, CheckedState) else value
 
 
@@ -169,7 +169,7 @@ def _is_like(a: Tree, b: Tree) -> bool:
 
 
 def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:
-    """Compare two values of which at least one is small."""
+    """Compare two values, at least one of which is small."""
     if type(old) is dict and type(new) is dict:
         keys = old.keys() | new.keys()
         for key in sorted(keys, key=None if all(type(key) is str for key in keys) else cbor.encode):

@@ -34,7 +34,7 @@ QUEUE_MAX = 1024
 """The maximum length of a watcher's queue. A watcher further behind reads the log itself."""
 
 _SLICE_S = 1.0
-"""The longest sleep before a check whether the store is closed."""
+"""The longest sleep before a waiter checks whether the store was closed."""
 
 
 class WatcherSubscription:
@@ -46,9 +46,9 @@ class WatcherSubscription:
         self.queue: deque[Happened] = deque()
         """Events up to `read_to` that were read but not yet taken by the watcher."""
         self.at = self.taken = self.read_to = at
-        """The LSNs up to which the watcher has finished, has taken, and has read events."""
+        """The LSNs up to which the watcher has finished events, has taken them, and has read them."""
         self.fits = compile_pattern(pattern).fits
-        """Returns True if the pattern matches a key."""
+        """A function that returns True if the pattern matches a key."""
 
     def check_board(self, board: int | None, until: int) -> None:
         """Raise CursorExpiredError if the board was deleted, even if it was re-created."""
@@ -57,7 +57,7 @@ class WatcherSubscription:
         self.board = board
 
     def start_again(self) -> None:
-        """Discard the queue, so that events not yet taken are read again."""
+        """Discard the queue, so that the events in it are read from the log again."""
         self.queue.clear()
         self.read_to = self.taken
 
@@ -77,7 +77,7 @@ class Dispatcher:
         self._has_leader = False
         self._listener: Callable[[list[Happened] | None], None] | None = None
         self._reading = Lock()
-        """Held by the watcher that reads."""
+        """A lock that is held by the watcher that reads events."""
 
     def join(self, subscription: WatcherSubscription) -> None:
         """Add a watcher."""
@@ -106,7 +106,7 @@ class Dispatcher:
     def listen(self, listener: Callable[[list[Happened] | None], None] | None) -> None:
         """Set the function that is called with all events that are read from now on; None removes it.
 
-        The function is called on the reading thread. Its argument is None if some events are lost.
+        The OS thread that reads events calls the function. Its argument is None if some events are lost.
         """
         at = 0 if listener is None else self._engine.store_file.flushed_lsn()
         with self._changed:
@@ -118,7 +118,8 @@ class Dispatcher:
         """Read new events for the listener, and for watchers if none of them waits in a thread.
 
         Returns:
-            The number of seconds after which to call again without a commit, because an entry expires; or None.
+            The number of seconds after which an entry expires, so that this must be called again even without a commit;
+            or None.
         """
         while self.pump():
             pass
@@ -126,7 +127,7 @@ class Dispatcher:
             if self._has_leader or not self._subscriptions:
                 return None
             self._note_position()
-            self._entered().pass_slice(0.0)  # This renews the slot.
+            self._entered().pass_slice(0.0)  # This call renews the slot.
         return self._sweep_when_due()
 
     def take(self, subscription: WatcherSubscription) -> list[Happened]:
@@ -142,7 +143,7 @@ class Dispatcher:
         return subscription.read_to < self._at
 
     def read_on(self, subscription: WatcherSubscription, until: int | None = None) -> None:
-        """Read events for a watcher that is behind, up to the dispatcher's position or `until`.
+        """Read events from the log for a watcher that is behind, up to the dispatcher's position or `until`.
 
         Raises:
             CursorExpiredError: retention has removed events that the watcher has not seen.
@@ -214,7 +215,7 @@ class Dispatcher:
                     try:
                         events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
                         self._hand_out(events, board, after, flushed)
-                    except CursorExpiredError:  # Every watcher is behind now, and reads by itself.
+                    except CursorExpiredError:  # Every watcher is behind now, and reads the log itself.
                         events = None
             with self._changed:
                 self._at = flushed
@@ -225,7 +226,7 @@ class Dispatcher:
 
     def _hand_out(self, events: list[Happened], board: int, after: int, flushed: int) -> None:
         with self._changed:
-            # A watcher may leave meanwhile, by garbage collection. A watcher of another board finds out itself.
+            # Garbage collection may remove a watcher meanwhile. A watcher of another board detects that itself.
             live = {
                 each for each in tuple(self._subscriptions) if after <= each.read_to and each.board in {None, board}
             }
@@ -239,7 +240,7 @@ class Dispatcher:
                     each.start_again()
 
     def _note_position(self) -> None:
-        """Publish the oldest position of all watchers for retention. The caller holds `_changed`."""
+        """Publish the oldest position of all watchers, which retention respects. The caller holds `_changed`."""
         if self._waiter is not None and self._subscriptions:
             self._waiter.position = min(each.at for each in tuple(self._subscriptions)) + 1
 
@@ -253,7 +254,7 @@ class Dispatcher:
         left_s = (next_us - now_us()) / 1e6
         if left_s > 0:
             return left_s
-        with contextlib.suppress(StatelogError):  # For example a full disk. Reads find expired entries themselves.
+        with contextlib.suppress(StatelogError):  # The disk may be full. Reads detect expired entries anyway.
             self._engine.commit(lambda batch: writes.sweep(writes.begin(batch, None), writes.SWEPT_MAX))
             return 0.0
         return _SLICE_S

@@ -1,4 +1,4 @@
-"""Values before they are stored: encoded ahead of a commit, or with lists and dicts of a lazy mount."""
+"""Values on the way to the store: encoded before a commit, or with the lists and dicts of a lazy mount."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from statelog.tree.value import container_head
 
 TEXT_ONLY = frozenset((str,))
 _ENCODED_DEPTH = 1
-"""An encoded value may be put into one list or dict. So its maximum nesting depth is lower by one level."""
+"""The nesting levels that an encoded value must leave free, because it may become an item of a list or dict."""
 
 
 class Lazy:
-    """A list or dict of a lazy mount."""
+    """The base class of a list or dict of a lazy mount."""
 
     __slots__ = ()
 
 
 class Encoded:
-    """A value that was checked and encoded ahead, to be used like the value in `Thread.edit` or a mount.
+    """A value that was checked and encoded in advance. Use it like the value itself in `Thread.edit` or a mount.
 
     The function given to `edit` runs inside the commit, while others wait. `Encoded` does the work for a large value
-    before the commit. It may also be an item of a list or dict that is put. At deeper levels it is encoded again.
+    before the commit. It may also be an item of a new list or dict. At deeper levels it is encoded again.
     """
 
     __slots__ = ("item",)
@@ -39,7 +39,7 @@ class Encoded:
 
 
 def encode_value(value: Any, path: str, depth: int = 0) -> bytes:
-    """Return the encoded form of a value at a nesting depth. Parts that are encoded already are used as they are."""
+    """Return the encoded form of a value at a nesting depth. Parts that are already encoded are used unchanged."""
     if type(value) is Encoded and depth <= _ENCODED_DEPTH:
         return value.item
     if depth < _ENCODED_DEPTH:
@@ -55,11 +55,11 @@ def encode_value(value: Any, path: str, depth: int = 0) -> bytes:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value with its mounted lists and dicts as plain ones, down to the maximum nesting depth."""
+    """Return a value in which plain lists and dicts replace mounted ones, down to the maximum nesting depth."""
     if type(value) is Encoded:
         return cbor.decode(value.item)
     if depth > DEPTH_MAX or (not isinstance(value, Lazy) and type(value) not in (list, dict)):
-        return value  # A deeper value, such as a cycle, cannot be stored. The encoder raises the error.
+        return value  # The encoder raises an error for a deeper value, such as a cycle.
     if isinstance(value, MutableSequence):
         return [plain(item, depth + 1) for item in value]
     return {key: plain(item, depth + 1) for key, item in value.items()}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
-    """The claim of an entry: the information that every reader may have."""
+    """The public description of an entry's claim, which every reader may see."""
 
     token: int
     holder: str | None
@@ -36,7 +36,7 @@ class ClaimInfo:
 
 
 class _Facts:
-    """Has the facts from which `Entry` computes attributes on first access. Most readers use only a few attributes."""
+    """The stored facts from which `Entry` computes attributes on first access, because most readers use only a few."""
 
     __slots__ = ("_facts",)
 
@@ -54,7 +54,7 @@ class Entry(_Facts):
 
     key: str
     value: Any
-    """None if the record has ended the entry (see `kind`)."""
+    """The value; None if the record has ended the entry (see `kind`)."""
     version: int
     """The LSN of the record. It grows with each write of the key, even if the entry was deleted in between."""
     created: datetime
@@ -68,13 +68,13 @@ class Entry(_Facts):
     """The claim of the entry, or None if nobody has claimed the entry."""
     priority: int = 0
     attempts: int = 0
-    """How often the entry was claimed."""
+    """The number of times the entry was claimed."""
     kind: str = field(default="set", compare=False)
-    """The act of the record: `set`, `claim`, ...; in a history also `delete`, `expire`, `complete` or `dead`."""
+    """The kind of the record: `set`, `claim`, ...; in a history also `delete`, `expire`, `complete` or `dead`."""
     error: str | None = None
     """The reason for a `fail` or `dead`; otherwise None."""
     ready: datetime | None = None
-    """The time from which the entry may be claimed, which may be past; None if there was no delay."""
+    """The time from which the entry may be claimed, even if it is past; None if the entry was set without a delay."""
     schema_version: int = 1
     """The version of the schema with which the value was written."""
 
@@ -96,7 +96,7 @@ class Entry(_Facts):
 
     @property
     def _has_value(self) -> bool:
-        """True if the value was read."""
+        """Whether the value was read."""
         try:
             _VALUE.__get__(self)
         except AttributeError:
@@ -153,7 +153,7 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
     slot.__set__
     for slot in (_Facts.__dict__["_facts"], *(Entry.__dict__[name] for name in ("key", "value", "version", "agent")))
 )
-"""Functions that set an attribute of a new entry without calling its `__setattr__` in Python."""
+"""Functions that set an attribute of a new entry without a call of `__setattr__` in Python."""
 
 
 def entries_of(session: AnySession, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
@@ -189,14 +189,14 @@ def entries_of(session: AnySession, records: Records, *, with_values: bool = Tru
 
 
 def _read_root(session: AnySession, facts: tuple[int, ...], data: bytes) -> Any:
-    """Return a value that the kernel did not return: it is in another record, or too large or too deep."""
+    """Read a value that the kernel did not return, because it is in another record, or is too large or too deep."""
     fact = EntryFacts._make(facts)
     digest = data[fact.value_at : fact.value_end]
     return reads.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
 def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
-    """Apply the checks of reads to a new entry, in place. Return the entry."""
+    """Apply the checks of reads to a new entry in place, and return the entry."""
     from statelog.store.checked_views import entry_seen
 
     set_attribute = object.__setattr__
@@ -208,9 +208,9 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
 
 
 def value_of(session: AnySession, event: EntryEvent) -> Any:
-    """Return the value of a record in the declared version, as the checks let it be seen.
+    """Return the value of a record in the declared version, after the checks of reads.
 
-    It is a placeholder if a check refuses the read. See `EntrySchemas.shown` for the errors of a schema.
+    If a check refuses the read, return a placeholder. See `EntrySchemas.shown` for the errors of a schema.
     """
     value = reads.read_value(session.workspace(), event)
     schemas = session.owner.entry_schemas
@@ -225,7 +225,7 @@ def value_of(session: AnySession, event: EntryEvent) -> Any:
 
 
 def with_quarantined(entry: Entry) -> Entry:
-    """Return an entry with quarantined values in place of their placeholders."""
+    """Return an entry in which quarantined values replace their placeholders."""
     value = revealed(entry.value)
     return entry if value is entry.value else replace(entry, value=value)
 
@@ -278,7 +278,10 @@ def entry_of(
 
 
 def _claimer(session: AnySession, found: EntryRecord) -> str | None:
-    """Return the agent that holds the claim of an entry. Another agent may have set the entry since."""
+    """Return the agent that claimed an entry.
+
+    The entry's record may name another agent, which has set the entry since.
+    """
     if found.event.act in (EntryAct.CLAIM, EntryAct.RENEW):
         return found.event.agent
     with session.read() as view:

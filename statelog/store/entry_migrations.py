@@ -1,4 +1,4 @@
-"""Brings the entries of the board that match a pattern to the declared version of their schema."""
+"""Migrates the entries of the board that match a pattern to the declared version of their schema."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 _GROUP_ENTRIES_MAX = 64
 _GROUP_SIZE_BYTES_MAX = 256 * 1024
-"""Entries that one transaction migrates, and the bytes of their new values, if there are several."""
+"""The maximum number of entries in one transaction, and the maximum size of their new values if there are several."""
 
 _EVEN_EXPIRED = 0
-"""The time for a scan that also returns expired entries. They are left out when they are read."""
+"""A time for scans that makes no entry count as expired. Expired entries are left out when they are read."""
 
 
 class _Prepared(NamedTuple):
-    """An entry and its value after the steps, which run without a lock."""
+    """An entry, and its migrated value, which was computed without a lock."""
 
     key: str
     schema: Versioned[Any, Any]
@@ -86,7 +86,7 @@ class _EntryMigration:
         self._group: list[_Prepared] = []
 
     def run(self, keys: list[str], progress: Callable[[int, int], None] | None) -> MigrationReport:
-        """Migrate the entries of all keys, some in each transaction."""
+        """Migrate the entries of all keys, several in each transaction."""
         for start in range(0, len(keys), _GROUP_ENTRIES_MAX):
             for key in keys[start : start + _GROUP_ENTRIES_MAX]:
                 try:
@@ -132,7 +132,7 @@ class _EntryMigration:
         differences += [MigrationDifference(None, None, change, key) for change in changes]
 
     def _commit_group(self) -> None:
-        """Commit the group in one transaction; if that fails, each of its entries in a transaction of its own."""
+        """Commit the group in one transaction. If that fails, commit each of its entries separately."""
         group, self._group = self._group, []
         if not group:
             return
@@ -150,7 +150,7 @@ class _EntryMigration:
                     self._fail(each.key, error)
 
     def _commit(self, group: list[_Prepared]) -> list[bool]:
-        """Commit some entries together. Return for each whether it was migrated."""
+        """Commit some entries together. Return a bool for each: whether it was migrated."""
 
         def work(batch: Batch) -> list[bool]:
             writer = writes.begin(batch, self._agent)
@@ -159,7 +159,7 @@ class _EntryMigration:
         return self._session.act(work)
 
     def _count(self, migrated: list[bool]) -> None:
-        """Count entries of a transaction; another process may have migrated or deleted some of them."""
+        """Count the entries of a transaction. Another process may have migrated or deleted some of them."""
         self._report.migrated += sum(migrated)
         self._report.skipped += len(migrated) - sum(migrated)
 

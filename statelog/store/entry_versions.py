@@ -1,4 +1,4 @@
-"""Schema versions of entries: values of older versions as values of the declared version, in reads and in writes."""
+"""Converts entries' values of older schema versions to the declared version, in reads and in writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EntrySchemas:
 
     def __init__(self) -> None:
         self._declared: tuple[tuple[KeyPattern, Versioned[Any, Any]], ...] = ()
-        """The pattern with the longest beginning without wildcards first."""
+        """The declared schemas by pattern. The pattern with the longest beginning without wildcards comes first."""
         self._lock = threading.Lock()
 
     def declare(self, pattern: KeyPattern, schema: Versioned[Any, Any]) -> None:
@@ -49,7 +49,7 @@ class EntrySchemas:
         return None
 
     def checked(self, key: str, value: Any, *, replaces: bool) -> tuple[Versioned[Any, Any] | None, Any]:
-        """Return the schema that is declared for a key, and a value to write there.
+        """Return the schema that is declared for a key, and the checked value to write there.
 
         A value that replaces the whole value is validated by the schema. Raises the errors of `declared_value`.
         """
@@ -57,7 +57,7 @@ class EntrySchemas:
         return schema, value if schema is None or not replaces else declared_value(schema, value)
 
     def shown(self, key: str, label: list[Any] | None, value: Any) -> Any:
-        """Return a stored value as a value of the declared version.
+        """Convert a stored value to the declared version.
 
         Args:
             key: the key of the entry.
@@ -65,7 +65,8 @@ class EntrySchemas:
             value: the stored value.
 
         Raises:
-            SchemaVersionError, MissingMigrationError, MigrationError, SchemaError: as named. Facts: also key.
+            SchemaVersionError, MissingMigrationError, MigrationError, SchemaError: the value cannot be converted.
+                Facts: also key.
         """
         schema = self.of(key)
         if schema is None or type(value) is Quarantined:
@@ -74,7 +75,10 @@ class EntrySchemas:
         return value if stored == schema.version else cbor.decode(upgraded_item(schema, key, value, stored))
 
     def shown_of(self, event: EntryEvent, value: Any) -> Any:
-        """Return the value of a record as `shown` does. A record that ends an entry has no value of its schema."""
+        """Convert the value of a record, like `shown`.
+
+        The value of a record that ends an entry is returned unchanged.
+        """
         is_result = event.root_digest is None or event.act == EntryAct.COMPLETE
         return value if is_result else self.shown(event.key, event.schema, value)
 
@@ -88,7 +92,7 @@ def versioned_write(
     *,
     replaces: bool,
 ) -> tuple[EntryFields, Value]:
-    """Return the fields and the write of an entry that has a schema, within a commit.
+    """Return the fields and the write for an entry that has a schema, within a commit.
 
     Args:
         schema: the schema that is declared for the key, or None.
@@ -112,7 +116,7 @@ def versioned_write(
 
 
 def upgrade_of(schema: Versioned[Any, Any], found: EntryRecord) -> tuple[EntryFields, Value]:
-    """Return the fields and the write that bring an entry to the declared version. Raises as `versioned_write`."""
+    """Return the fields and the write that migrate an entry to the declared version. Raises as `versioned_write`."""
     key = found.event.key
     stored = stored_version(schema, key, found.event.schema)
     kept = entry_writer.kept_of(found)._replace(schema=label_of(schema))
@@ -120,7 +124,10 @@ def upgrade_of(schema: Versioned[Any, Any], found: EntryRecord) -> tuple[EntryFi
 
 
 class _UpgradingWrite:
-    """A write to an entry that may have an older version: its value is brought to the declared version first."""
+    """A write to an entry that may have an older version.
+
+    It first migrates the entry's value to the declared version.
+    """
 
     operation: ClassVar[None] = None
     payload: ClassVar[None] = None
@@ -148,8 +155,8 @@ class _UpgradingWrite:
         """Return the new value.
 
         Raises:
-            MissingMigrationError, MigrationError: the value cannot be brought to the declared version.
-            ChannelError, ValidationError: after the write, it is not a value of the declared version.
+            MissingMigrationError, MigrationError: the value cannot be migrated. ChannelError, ValidationError: the
+                result of the write is not a value of the declared version.
         """
         if current is not None and self._stored != self._schema.version:
             item = upgraded_item(self._schema, self._key, cbor.decode(read_item(workspace, current)), self._stored)
@@ -162,5 +169,5 @@ class _UpgradingWrite:
         return merged
 
     def redacted(self, redact: Redact) -> _UpgradingWrite:
-        """Return the write, which passes the migrated value to `redact`. What it merges was checked before."""
+        """Return the write so that it passes the migrated value to `redact`. The merged value was checked earlier."""
         return _UpgradingWrite(self._schema, self._key, self._stored, self._write, redact)

@@ -38,7 +38,7 @@ def fence_check(session: AnySession, fence: Fence | None) -> Callable[[Batch], N
     """
     if fence is None:
         return None
-    fence = getattr(fence, "fence", fence)  # A claim of `statelog.aio` has its sync claim there.
+    fence = getattr(fence, "fence", fence)  # A claim of `statelog.aio` has its sync claim in this attribute.
     if not isinstance(fence, Fence):
         message = f"fence must be a claim or a lease, not {type(fence).__name__}"
         raise UsageError(message, argument="fence", value=fence)
@@ -55,7 +55,7 @@ def _check(place: str, token: int, batch: Batch) -> None:
 
 
 def fenced(session: AnySession, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
-    """Return `work` with a check of the fence, which raises LeaseLostError in the commit if the fence has ended."""
+    """Return `work` preceded by a check, which raises LeaseLostError in the commit if the fence has ended."""
     check = fence_check(session, fence)
     if check is None:
         return work

@@ -1,4 +1,4 @@
-"""Threads of LangGraph, of another adapter or of the library, which no schema of a user describes."""
+"""Recognises threads of LangGraph, of other adapters and of the library, which no user's schema describes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ _FOREIGN_IDS = re.compile(
     "|crewai(-pending|-memory|-checkpoints|-checkpoints-ids)?):"
     "|(pydantic-ai-conversations|strands-keys)$|memory/.*/:sessions/"
 )
-"""Matches the ids of such threads. A thread of LangGraph's checkpoints has an id of the user."""
+"""The pattern of the ids of such threads.
+
+Threads with LangGraph's checkpoints do not match, because users name them.
+"""
 
 
 def is_foreign_id(thread_id: str) -> bool:
-    """Return True if the id is one of an adapter or of the library."""
+    """Return True if an id belongs to an adapter or to the library."""
     return _FOREIGN_IDS.match(thread_id) is not None
 
 
 def check_not_foreign(thread_id: str) -> None:
-    """Raise UsageError if a thread with this id must not get a schema with a version."""
+    """Raise UsageError if a thread with this id must not have a versioned schema."""
     if is_foreign_id(thread_id):
         message = (
             f"thread {thread_id!r} belongs to the library or to one of its adapters, by its id:"
@@ -43,12 +46,12 @@ def check_not_foreign(thread_id: str) -> None:
 
 
 def is_langgraphs(session: AnySession, head: CheckpointEvent) -> bool:
-    """Return True if a version is a checkpoint of LangGraph: it has a channel of LangGraph's own."""
+    """Return True if a version is a checkpoint of LangGraph, which has one of LangGraph's own channels."""
     return _tree(session, head).find(channel_key(GRAPH_CHANNEL))[1] is not None
 
 
 def is_of_run(session: AnySession, head: CheckpointEvent) -> bool:
-    """Return True if a version is that of a durable run whose thread has no channels of the user."""
+    """Return True if a version belongs to a durable run whose thread has no channels of the user."""
     state = MapView(_tree(session, head), is_state=True)
     return (bool(state) or OWN_CHANNELS.encode() in head.written) and all(map(_is_own, state))
 

@@ -1,8 +1,8 @@
 """Threads of LangGraph: the checkpoint that such a thread shows, and its rollbacks.
 
-LangGraph addresses checkpoints by their ids, and does not know branches. So it may not show the head of a branch. The
-adapter knows which checkpoint it shows. Adapters are in a layer above the store, so the adapter's module is imported by
-its name when such a thread is read.
+LangGraph addresses checkpoints by their ids, and does not know branches. So the checkpoint that LangGraph shows may not
+be the head of a branch. The adapter knows that checkpoint. Adapters are in a layer above the store, so the adapter's
+module is imported by its name when such a thread is read.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _WRITES = "writes"
 
 
 class Keeper(Protocol):
-    """The functions of the adapter for a thread."""
+    """The functions of LangGraph's adapter for a thread."""
 
     def latest(self, held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
         """Return the checkpoint that LangGraph shows, or None if it shows none."""
 
     def shows(self, held: Holder[AnySession], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
-        """Return a function that returns False for a removed checkpoint that another one still needs."""
+        """Return a function that returns False for a removed checkpoint that another checkpoint still needs."""
 
     def roll_back(
         self,
@@ -53,14 +53,14 @@ class Keeper(Protocol):
         expected: int | Seen | None,
         check: Callable[[Batch], None] | None,
     ) -> Checkpoint[Any]:
-        """Add a checkpoint with which LangGraph shows the state of `target` again, and return it."""
+        """Add and return a checkpoint that makes LangGraph show the state of `target` again."""
 
 
 class Deltas(Protocol):
-    """What the adapter knows of delta channels, whose values LangGraph keeps as what was written to them."""
+    """The adapter's functions for delta channels, whose values LangGraph stores as writes."""
 
     def delta_channels(self, metadata: Mapping[str, Any]) -> list[str]:
-        """Return the names of a version's delta channels by its metadata."""
+        """Return the names of a version's delta channels, given the version's metadata."""
 
     def delta_items(
         self,
@@ -70,9 +70,9 @@ class Deltas(Protocol):
         state_of: StateOf,
         known: Mapping[int, list[Any]],
     ) -> list[Any]:
-        """Return the items of a delta channel at a checkpoint whose state lacks it.
+        """Return the items of a delta channel at a checkpoint whose state does not have the channel.
 
-        `known` has those of other checkpoints of the thread, by LSN.
+        `known` has the items of other checkpoints of the thread, by LSN.
         """
 
     def written_items(
@@ -89,17 +89,17 @@ def keeper() -> Keeper:
 
 @cache
 def deltas() -> Deltas:
-    """Import what knows delta channels. It imports no part of LangGraph."""
+    """Import the adapter's module for delta channels, which does not import LangGraph."""
     return cast("Deltas", import_module(_DELTAS_MODULE))
 
 
 def is_line(branch: str) -> bool:
-    """Return True if the name of a branch shows that it belongs to LangGraph."""
+    """Return True if the name of a branch shows that the branch belongs to LangGraph."""
     return branch in (MAIN, _WRITES) or branch.startswith(_LINE_PREFIXES)
 
 
 def refused(thread_id: str) -> UsageError:
-    """Return the error for a write to a line that LangGraph would not show."""
+    """Return the error for a write to LangGraph's thread that LangGraph would not show."""
     message = (
         f"thread {thread_id!r} belongs to LangGraph, which does not show other commits to it: change its state with"
         " graph.update_state, or commit to a branch that fork() has made"

@@ -1,4 +1,4 @@
-"""LangGraph's threads as a search reads them: through one view of the store, and without checks of reads."""
+"""Reads LangGraph's threads for searches, through one view of the store and without checks of reads."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 _COUNTERS_ITEM = cbor.encode(COUNTERS)
 _CHANNELS_MAX = 32
 _LISTS_MAX = 4
-"""Lists of one channel: a new one is built from one of them, and shares its items."""
+"""The maximum number of cached lists of one channel. A new list is built from a cached list, and shares its items."""
 
 
 class _HeldView:
-    """A view, in the form in which the adapter takes a store."""
+    """A view in the form of a store, as the adapter's functions expect it."""
 
     def __init__(self, engine: Engine, view: View) -> None:
         self._session = SnapshotSession(engine, view)
 
 
 class GraphThreadsInView:
-    """See `statelog.search.graphs.GraphThreads`. It knows one view at a time."""
+    """The implementation of `statelog.search.graphs.GraphThreads`. It uses one view at a time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -42,10 +42,10 @@ class GraphThreadsInView:
         self._held: _HeldView
         self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
         self._lists: dict[tuple[str, str], dict[int, list[Any]]] = {}
-        """The last lists of some delta channels that were put together, by thread and channel, and by LSN."""
+        """The lists of delta channels that were built last, by thread and channel, and then by LSN."""
 
     def forget(self) -> None:
-        """Forget what was read, for a store whose file may be another one."""
+        """Clear all caches, because the store's file may have been replaced."""
         self._view, self._lists = None, {}
 
     def _hold(self, view: View) -> _HeldView:
@@ -58,7 +58,7 @@ class GraphThreadsInView:
         return Checkpoint(session, thread_id, tuple.__new__(Head, (*found, None, NOTHING_HELD)))
 
     def is_shown(self, view: View, thread_id: str, found: Digested) -> bool:
-        """Return False for a version that LangGraph was told to remove, and that others still need."""
+        """Return False for a version that the user removed through LangGraph, but that other versions still need."""
         checkpoint = self._checkpoint(view, thread_id, found)
         shows = self._shows.get(thread_id)
         if shows is None:
@@ -66,13 +66,13 @@ class GraphThreadsInView:
         return shows(checkpoint)
 
     def delta_channels(self, event: CheckpointEvent) -> list[str]:
-        """Return the channels of a version that LangGraph keeps as what was written to them."""
+        """Return the delta channels of a version, which LangGraph stores as writes."""
         if _COUNTERS_ITEM not in event.metadata:
             return []
         return deltas().delta_channels(cbor.decode(event.metadata, as_stored=True))
 
     def delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
-        """Return the items of a delta channel at a version whose state lacks it."""
+        """Return the items of a delta channel at a version whose state does not have the channel."""
         checkpoint = self._checkpoint(view, thread_id, found)
         known = self._lists.pop((thread_id, channel), {})
         items = known.get(checkpoint.lsn)
@@ -87,7 +87,7 @@ class GraphThreadsInView:
         return items
 
     def written_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
-        """Return the items that were written to a delta channel after a version, and made the next version."""
+        """Return the items that were written to a delta channel after a version, and that the next version includes."""
         checkpoint = self._checkpoint(view, thread_id, found)
         return deltas().written_items(self._held, checkpoint, channel, _unchecked_state)
 

@@ -1,4 +1,4 @@
-"""Opens a store with its guard, and refuses writers that have none."""
+"""Attaches a guard to a store, and refuses writers without the guard."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def check_guard(guard: object, *, read_only: bool) -> None:
 
 
 def check_store_name(guard: object, name: str) -> None:
-    """Raise SecretError if the name of a store in a fleet has a secret: names of objects are not encrypted."""
+    """Raise SecretError if a store's name in a fleet has a secret, because names of objects are not encrypted."""
     if guard is not None:
         check_guard(guard, read_only=False)
         cast("Guard", guard).redactor().check_name(name)
 
 
 def redactor_for(engine: Engine, guard: Guard | None) -> Redactor:
-    """Return the redactor of the given guard, of the store's guard, or of a guard with the rules alone.
+    """Return the redactor of the given guard, or else of the store's guard, or else of a guard with only the rules.
 
-    A store that was never opened with a guard has no key of fingerprints. A digest of its id is used as the key.
+    A store that was never opened with a guard has no fingerprint key. A digest of its id is then the key.
     """
     if guard is None and engine.guard is not None:
         return engine.guard
@@ -69,7 +69,7 @@ def find_secrets(engine: Engine, guard: Guard | None, threads: Iterable[str] | N
 def purge(
     engine: Engine, found: Iterable[SecretFound], guard: Guard | None, progress: Callable[[int, int], None] | None
 ) -> PurgeReport:
-    """Cut secrets out of a store. See `Store.purge`."""
+    """Remove secrets from a store. See `Store.purge`."""
     from statelog.log.care import purge as care
 
     engine.store_file.lmdb_file.check_writable()
@@ -81,7 +81,7 @@ def purge(
 
 
 def _searching(engine: Engine, guard: Guard | None) -> Detector:
-    """Return the detector of a search, which knows the value of each handle. Raises GuardError."""
+    """Return the detector for a search, after fetching the value of each handle. Raises GuardError."""
     detector = redactor_for(engine, guard).detector
     if detector.handles is not None:
         detector.handles.learn_all()
@@ -89,7 +89,9 @@ def _searching(engine: Engine, guard: Guard | None) -> Detector:
 
 
 def attach(engine: Engine, guard: Guard | None) -> None:
-    """Put the guard between the engine and its file, and mark the file. Without a guard, the file is marked already.
+    """Attach the guard to the engine, and mark the file as guarded.
+
+    A call without a guard is for a file that is marked already.
 
     Raises:
         GuardError: there is no guard. Facts: path.
@@ -104,7 +106,7 @@ def attach(engine: Engine, guard: Guard | None) -> None:
 
 
 def _mark(transaction: WriteTransaction) -> bytes:
-    """Mark the file, and return the key of its fingerprints. Another process may have marked it already."""
+    """Mark the file as guarded, unless another process has done so, and return the key of its fingerprints."""
     key = read_guard_key(transaction)
     if key is None:
         key = token_bytes(SIZE_BYTES)

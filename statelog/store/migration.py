@@ -1,4 +1,4 @@
-"""States of older schema versions as states of the declared version: for reads, and as writes for the next commit."""
+"""Migrates states of older schema versions to the declared version, for reads and for the next commit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from statelog.store.session import AnySession
 
 Changed = dict[str, "ValueSlot | bytes | None"]
-"""The new value of each changed channel: the stored value of another one, an encoded value, or None to remove it."""
+"""The new value of each changed channel: another channel's stored value, an encoded value, or None to remove it."""
 
 
 class _Migrated:
-    """The result of the steps on one stored root: the changes, the new root, and its nodes. It is never changed.
+    """The immutable result of the steps on one stored root: the changes, the new root, and its nodes.
 
     Attributes:
-        ignored: the channels that are not in the result because a function has ignored them.
+        ignored: the channels that are missing in the result because a function has ignored them.
     """
 
     __slots__ = ("changed", "ignored", "node", "rows")
@@ -58,7 +58,7 @@ class _Migrated:
 
 
 class _Remembered:
-    """The migrated states of one store, the oldest first. Several OS threads may use it.
+    """A cache of the migrated states of one store, the oldest first. Several OS threads may use it.
 
     Attributes:
         states: the states by schema, thread, root and stored version.
@@ -70,7 +70,7 @@ class _Remembered:
         self._size_bytes = 0
 
     def put(self, key: Any, made: _Migrated) -> None:
-        """Remember a state. Drop the oldest ones if there are too many, or if they are too large."""
+        """Add a state to the cache. Drop the oldest states if there are too many, or if they are too large together."""
         with self._lock:
             former = self.states.pop(key, None)
             self._size_bytes += made.size_bytes - (0 if former is None else former.size_bytes)
@@ -97,7 +97,8 @@ def declared_tree(
         thread_id: the thread.
         event: the version of the thread.
         schema: the declared schema.
-        workspace: reads the nodes of the state. It has no new nodes yet, and gets those of the migrated state.
+        workspace: reads the nodes of the state. It must not have new nodes yet, and receives those of the migrated
+            state.
         in_commit: True if the record of the state may never be committed.
 
     Raises:
@@ -113,13 +114,13 @@ def declared_tree(
 def migrate_ahead(
     session: AnySession, thread_id: str, event: CheckpointEvent, schema: Schema, *, is_named: bool = True
 ) -> int:
-    """Migrate a state and remember it, so that the commit that follows finds it. Return the bytes that are new.
+    """Migrate a state, and cache it for the following commit. Return the size of the new nodes.
 
-    `is_named` is False if the thread has not recorded the schema's name, so that it may have another schema. The other
-    arguments and errors are those of `declared_tree`.
+    `is_named` is False if the thread has not recorded the schema's name, so that the thread may have another schema.
+    The other arguments and errors are those of `declared_tree`.
 
     Raises:
-        MigrationError: the thread may have another schema, because a step has ignored a channel that is lost then.
+        MigrationError: the thread may have another schema, because a step has ignored a channel, which would be lost.
     """
     made = _migrated(session, thread_id, event, schema, session.workspace(), in_commit=False)
     if made is not None and made.ignored and not is_named:
@@ -135,7 +136,9 @@ def migrate_ahead(
 def migration_writes(
     session: AnySession, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
 ) -> list[PreparedWrite]:
-    """Return the writes that bring the head to the declared version, within a commit; none if it has that version.
+    """Return the writes that migrate the head to the declared version, within a commit.
+
+    Empty if the head has that version.
 
     The arguments and errors are those of `declared_tree`.
     """
@@ -203,16 +206,16 @@ def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> Node:
 
 
 def _key_of(schema: Schema, channel: str) -> bytes:
-    """Return the key of the items of an upsert channel, empty for any other."""
+    """Return the item key of an upsert channel, or empty bytes for any other channel."""
     declared = schema.channels.get(channel)
     return b"" if declared is None else declared.reducer.parameter.encode()
 
 
 class _StoredChannels:
-    """The channels of a stored state, as the steps of a schema change them.
+    """The channels of a stored state while the steps of a schema change them.
 
-    Until the first function, only slots are moved. A function gets all channels as values. A value that the steps
-    return unchanged keeps its slot. A list or dict into which they have looked is compared for that.
+    Until the first step that is a function, the steps only move slots. A function gets all channels as values. A value
+    that the steps return unchanged keeps its slot. A list or dict that a step has read is compared to detect that.
     """
 
     def __init__(self, tree: Tree, schema: Schema, reading: Reading | None, thread_id: str) -> None:
@@ -222,19 +225,20 @@ class _StoredChannels:
         self._thread_id = thread_id
         self._stored = _slots_of(tree)
         self._channels: dict[str, Any] = dict(self._stored)
-        """Slots and encoded values by channel. After a function was called, these are values."""
+        """The slots and encoded values by channel. After a function was called, the values themselves."""
         self._has_values = False
         self.ignored: set[str] = set()
-        """The channels that a function has left out of its result without reading or removing them."""
+        """The channels that are missing in a function's result although the function did not read or remove them."""
         self._given: dict[str | int, tuple[Any, ValueSlot | bytes]] = {}
-        """The stored forms of values that a function got: of lists and dicts by their `id`, of others by channel."""
+        """The stored forms of the values that a function got, by `id` for lists and dicts, else by channel.
+        """
 
     def has(self, channel: str) -> bool:
         """Return True if the state has a channel."""
         return channel in self._channels
 
     def move(self, channel: str, name: str) -> None:
-        """Give a channel another name."""
+        """Rename a channel."""
         self._channels[name] = self._channels.pop(channel)
 
     def put(self, channel: str, item: bytes) -> None:
@@ -246,7 +250,7 @@ class _StoredChannels:
         self._channels.pop(channel, None)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        """Call a function with the channels, and replace them by the dict that it returns."""
+        """Call a function with a dict of the channels, and replace the channels by the dict that it returns."""
         if not self._has_values:
             self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
             self._has_values = True
@@ -312,7 +316,7 @@ def _slots_of(tree: Tree) -> dict[str, ValueSlot]:
 
 
 class _Put:
-    """A write of a migration: a channel gets an encoded value, or the stored value of another channel."""
+    """A write of a migration: it sets a channel to an encoded value, or to the stored value of another channel."""
 
     __slots__ = ("_key", "_value", "channel")
     spec: ClassVar[str] = "migration"
@@ -331,7 +335,7 @@ class _Put:
         return reduce.replace(workspace, current, value, key=self._key) if isinstance(value, bytes) else value
 
     def redacted(self, redact: Redact) -> _Put:
-        """Return the write without secrets. A stored value was checked when it was written."""
+        """Return the write with its secrets redacted. A stored value was checked when it was written."""
         value = self._value
         if not isinstance(value, bytes):
             return self

@@ -1,4 +1,4 @@
-"""Brings the heads of many threads to the declared version of their schema."""
+"""Migrates the heads of many threads to the declared version of their schema."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 _GROUP_THREADS_MAX = 64
 _GROUP_SIZE_BYTES_MAX = 256 * 1024
-"""The maximum size of the new nodes of one transaction, so that the WAL can have it."""
+"""The maximum size of the new nodes of one transaction, so that the transaction fits into the WAL."""
 
 DIFFERENCES_MAX = 20
 
 _WILDCARDS = "*?["
-"""The characters that make a pattern of thread ids more than the id of one thread."""
+"""The wildcard characters of patterns of thread ids. A pattern without one is the id of a single thread."""
 
 STORE_ERRORS = (
     AccessError,
@@ -63,12 +63,12 @@ STORE_ERRORS = (
     StorageError,
     StoreFullError,
 )
-"""Errors that every thread and every entry would meet. They end the migration."""
+"""The errors that would occur for every thread and entry, so that they end the migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationFailure:
-    """A thread or an entry that could not be migrated, and was left as it is."""
+    """A thread or an entry that could not be migrated and was left unchanged."""
 
     thread: str | None
     """None of an entry."""
@@ -86,7 +86,7 @@ class MigrationDifference:
 
     thread: str | None
     branch: str | None
-    """None of an entry, as is `thread`."""
+    """The name of the branch; None for an entry, like `thread`."""
     change: Change
     key: str | None = None
     """The key of an entry."""
@@ -97,10 +97,10 @@ class MigrationReport:
     """The result of `Store.migrate` or `Board.migrate`. Each matching thread or entry counts once.
 
     Attributes:
-        migrated: the number of threads of which a branch was migrated, or of migrated entries; with `dry_run`, of those
-            that would be.
+        migrated: the number of threads with a migrated branch, or of migrated entries. With `dry_run`, the number that
+            would be migrated.
         skipped: the number of threads or entries that had nothing to migrate.
-        failed: threads or entries that were left as they are, each with the reason.
+        failed: threads or entries that were left unchanged, each with the reason.
         differences: with `dry_run`, the first changes.
     """
 
@@ -118,7 +118,7 @@ def migrate_threads(
     dry_run: bool,
     progress: Callable[[int, int], None] | None,
 ) -> MigrationReport:
-    """Migrate all threads whose id fits a pattern; see `Store.migrate`."""
+    """Migrate all threads whose id matches a pattern; see `Store.migrate`."""
     check_flag("dry_run", dry_run)
     if not isinstance(schema, Versioned):
         message = f"migrate needs a schema made with statelog.versioned, not {schema!r:.80}"
@@ -151,7 +151,7 @@ def _heads(view: View, thread: int) -> Iterator[tuple[str, CheckpointEvent]]:
 
 
 def _check_types(thread: Thread[Any, Any], schema: Schema) -> None:
-    """Raise MigrationError if the head's state, as the steps make it, is not one of the declared types."""
+    """Raise MigrationError if the migrated state of the head does not have the declared types."""
     head = thread.head
     if head is None:
         return
@@ -193,7 +193,7 @@ class _Migration:
         self._size_bytes = 0
 
     def run(self) -> MigrationReport:
-        """Migrate all threads, some in each transaction."""
+        """Migrate all threads, several in each transaction."""
         for start in range(0, len(self._rows), _GROUP_THREADS_MAX):
             for row, branches in self._older(self._rows[start : start + _GROUP_THREADS_MAX]):
                 if branches:
@@ -220,7 +220,7 @@ class _Migration:
             branch: head for branch, head in heads.items() if schema_version(head.metadata) != self._schema.version
         }
         if older and any(is_langgraphs(self._session, head) for head in heads.values()):
-            return None  # Its branch of pending writes has no such channel.
+            return None  # LangGraph's branch of pending writes does not have LangGraph's channel.
         return {branch: head for branch, head in older.items() if not is_of_run(self._session, head)}
 
     def _prepare(self, row: ThreadRow, heads: dict[str, CheckpointEvent]) -> None:
@@ -275,7 +275,10 @@ class _Migration:
                     self._fail(each[0].id, error)
 
     def _commit(self, group: list[list[Thread[Any, Any]]]) -> list[bool]:
-        """Commit all branches of some threads together. Return for each thread whether a branch was migrated."""
+        """Commit all branches of some threads together.
+
+        Return a bool for each thread: whether a branch was migrated.
+        """
 
         def work(batch: Batch) -> list[bool]:
             return [any([each._migrate_in(batch) for each in threads]) for threads in group]  # noqa: SLF001, C419 - all are called

@@ -1,4 +1,4 @@
-"""Mounts: the state of a thread as a dict that is changed in place and committed once.
+"""Mounts: a thread's state as a dict that the user changes in place and commits once.
 
 A channel's value is read on first access as a plain value: a list is a `list` of any size. At the end, the values that
 were read are encoded again, and differing channels are written. For a large value, only new nodes are written. A lazy
@@ -61,9 +61,9 @@ class Mountable:
     read_head: Callable[[], Checkpoint | None]
     read_version: Callable[[], int]
     read_tree: Callable[[Workspace, Head | None], Tree]
-    """Returns the state of a head, within the commit that reads it."""
+    """A function that returns the state of a head, within the commit that reads the head."""
     read_schema: Callable[[], Schema]
-    """Returns the schema. After the head was read, it is the thread's remembered schema."""
+    """A function that returns the schema. After the head was read, this is the schema that the thread has stored."""
     commit_writes: _CommitWrites
 
     def empty_value(self, channel: str) -> object:
@@ -79,7 +79,7 @@ class Mountable:
         return self.read_schema().is_checked(channel)
 
     def is_typed(self, channel: str) -> bool:
-        """Return True if a channel's values are stored in another form."""
+        """Return True if a channel's values are stored in another form than their types."""
         return channel in self.read_schema().readings
 
     def check(self, channel: str, loaded: Loaded) -> Loaded:
@@ -94,10 +94,12 @@ class Mountable:
         return Loaded(checked.value)
 
     def load_typed(self, channel: str, stored: object) -> object:
-        """Return a value as an object of its type if storing the object gives the same value, else the stored value.
+        """Convert a stored value to its type, if storing the object again gives the same value.
 
-        Otherwise a field that the type lacks would be lost. Some pydantic types accept only text, and produce values
-        that they do not accept.
+        Otherwise return it unchanged.
+
+        This prevents the loss of a field that the type does not have. Some pydantic types accept only text, and produce
+        values that they do not accept.
         """
         typed = typed_value(channel, self.read_schema().readings.get(channel), stored)
         if typed is stored:
@@ -129,8 +131,8 @@ _NO_SLOT = ValueSlot(b"\xf6")
 class Mount(MountMap):
     """The state of a thread as a mutable dict.
 
-    Values are plain: a list is a `list`, a dict is a `dict`. Changes at any depth are committed, also changes to
-    lists and dicts that were read from it. A lazy mount has `MountList` and `MountMap` for large values.
+    Values are plain: a list is a `list`, a dict is a `dict`. Changes at any depth are committed, including changes to
+    lists and dicts that were read from the mount. A lazy mount has `MountList` and `MountMap` for large values.
     """
 
     __slots__ = ("_has_ended", "_is_lazy", "_thread", "base_version")
@@ -161,13 +163,13 @@ class Mount(MountMap):
             raise UsageError(message, channel=channel)
 
     def _load(self, slot: ValueSlot) -> Loaded:
-        if self._is_lazy and (slot.lsn or not slot.is_ref):  # What a migration has made is not stored yet.
+        if self._is_lazy and (slot.lsn or not slot.is_ref):  # The result of a migration is not stored yet.
             return super()._load(slot)
         item = read_item(self._tree.workspace, slot)
         return Loaded(cbor.decode(item), item)
 
     def _check_read(self, channel: str, value: Any) -> None:
-        """Raise CheckError if a check does not allow a value, because a hidden value cannot be changed."""
+        """Raise CheckError if a check hides a value, because a hidden value cannot be changed."""
         guard = self._thread.session.owner.guard
         if guard is None or guard.on_read is None:
             return
@@ -176,7 +178,7 @@ class Mount(MountMap):
         try:
             check_mounted(guard.on_read, plain(value), channel, self._thread.id)
         except CheckError:
-            del self._loaded[channel]  # The next read is checked again.
+            del self._loaded[channel]  # The next read must run the checks again.
             raise
 
     def __getitem__(self, channel: str) -> Any:
@@ -224,7 +226,7 @@ class _SetChannel:
         return reduce.replace(workspace, current, self.loaded.final, key=self.key)
 
     def redacted(self, redact: Redact) -> _SetChannel:
-        """Return the write without secrets. A lazy list or dict is read whole for this."""
+        """Return the write with its secrets redacted. This reads a lazy list or dict completely."""
         item = self.loaded.final
         if item is None or self.loaded.mounted is not None:
             item = cbor.encode(plain(self.loaded.value), path=self.channel)
@@ -233,7 +235,7 @@ class _SetChannel:
 
 
 class _RemoveChannel(Removal):
-    """A removal of a channel, unless another commit has written it."""
+    """A write that removes a channel, unless another commit has written the channel."""
 
     __slots__ = ("base",)
 
@@ -242,7 +244,7 @@ class _RemoveChannel(Removal):
         self.base = base
 
     def merge(self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]) -> None:
-        """Remove it."""
+        """Remove the channel."""
         _check_base(self.channel, self.base, current)
         Removal.merge(self, workspace, current, identities)
 
@@ -336,7 +338,7 @@ def writes_of(thread: Mountable, mount: Mount) -> list[PreparedWrite]:
 
 
 class _NothingChangedError(Exception):
-    """Ends a commit without changes."""
+    """Raised inside a commit that changes nothing, to end it."""
 
 
 def edit(
@@ -368,7 +370,7 @@ def edit(
         mount.end()
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
-        if not writes and thread.session.is_final:  # The final run may differ.
+        if not writes and thread.session.is_final:  # The final run may make changes.
             raise _NothingChangedError
         return writes
 
@@ -378,7 +380,7 @@ def edit(
 
 
 def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_changed: bool) -> None:
-    """Raise UsageError if a function returned a dict that looks like an update, which would not be written."""
+    """Raise UsageError if a function returned a dict that looks like an update, because it would not be written."""
     if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
         return
     if is_changed and not all(key in mount or key in thread.read_schema().channels for key in result):

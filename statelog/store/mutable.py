@@ -1,8 +1,7 @@
 """Lists and dicts of a lazy mount, which change a stored tree in place.
 
-A value is remembered with its stored bytes when it is read. At the end it is encoded again. If
-the bytes differ, it was changed at some depth. Only the touched parts of a stored list or dict
-are compared and written.
+When a value is read, it is kept with its stored bytes. At the end it is encoded again. If the bytes differ, the value
+was changed at some depth. Only the parts of a stored list or dict that were read or set are compared and written.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Loaded:
-    """A value that a user has read or set.
+    """A value of a mount that the user has read or set.
 
     Attributes:
         value: the value, or a `MountList` or `MountMap` over a stored tree.
@@ -65,12 +64,12 @@ class Loaded:
         try:
             return cbor.encode(plain(self.value)) != self.item
         except StatelogError:
-            return True  # `encode` raises the error with its path.
+            return True  # `encode` raises this error again with the path.
 
     def encode(self, path: str, depth: int = 0) -> bool:
-        """Encode the value for the commit, and return `is_changed`. An invalid part raises an error with its path here.
+        """Encode the value for the commit, and return `is_changed`. Raises an error with its path for an invalid part.
 
-        The value is nested in `depth` lists and dicts.
+        `depth` is the number of lists and dicts around the value.
         """
         mounted = self.mounted
         if mounted is not None:
@@ -103,7 +102,9 @@ def load_value(workspace: Workspace, slot: ValueSlot, position: int | None = Non
 
 
 class MountList(Lazy, MutableSequence[Any]):
-    """A stored list to change in place: ranges of the stored list, with loaded or new items between them.
+    """A stored list that is changed in place.
+
+    It consists of ranges of the stored list, and loaded or new items between them.
 
     Copies and pickles are plain lists.
     """
@@ -136,7 +137,7 @@ class MountList(Lazy, MutableSequence[Any]):
         return len(self._pieces)
 
     def _loaded(self, position: int) -> Loaded:
-        """Return an item. An item that can be changed inside is remembered."""
+        """Return an item. Keep an item that the user can change in place."""
         offset = position
         for piece in self._pieces:
             if offset < len(piece):
@@ -250,7 +251,7 @@ class MountList(Lazy, MutableSequence[Any]):
     def __repr__(self) -> str:
         return repr(plain(self))
 
-    # --- what it comes to --------------------------------------------------------------
+    # --- the changes ---------------------------------------------------------------------
 
     def parts(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield the path and the item of each new or possibly changed item."""
@@ -261,7 +262,10 @@ class MountList(Lazy, MutableSequence[Any]):
             place += len(piece)
 
     def _compile(self, path: str, depth: int = 0) -> list[tuple[int, int, list[bytes]]]:
-        """Return the edits that turn the stored list into this list. Refuse values that cannot be stored."""
+        """Return the edits that turn the stored list into this list.
+
+        Raises an error for values that cannot be stored.
+        """
         edits: list[tuple[int, int, list[bytes]]] = []
         at = 0
         fresh: list[bytes] = []
@@ -284,7 +288,7 @@ class MountList(Lazy, MutableSequence[Any]):
         return bool(self._compile("value"))
 
     def encode(self, path: str, depth: int) -> bool:
-        """Encode the bytes to store. Return `is_changed`."""
+        """Encode the changed parts for the commit, and return `is_changed`."""
         self._edits = self._compile(path, depth)
         return bool(self._edits)
 
@@ -306,7 +310,7 @@ def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | No
 
 
 class MountMap(Lazy, MutableMapping[str, Any]):
-    """A stored dict to change in place: the stored dict, with its touched members.
+    """A stored dict that is changed in place. It has the members that were read or set, besides the stored dict.
 
     Copies and pickles are plain dicts.
     """
@@ -423,7 +427,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return repr(plain(self))
 
     def touched(self) -> Iterator[tuple[str, ValueSlot | None, Loaded | None]]:
-        """Yield key, stored slot, and loaded value (None if removed) of each touched member, by key."""
+        """Yield (key, stored slot, loaded value or None if removed) of each member that was used, sorted by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
             yield key, self._stored(key), None if key in self._removed else self._loaded[key]
 
@@ -432,7 +436,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
 
     def is_other(self, loaded: Loaded, stored: ValueSlot | None, path: str | None = None, depth: int = 0) -> bool:
-        """Return True if a touched value differs from the stored value. With a path, also encode it."""
+        """Return True if a loaded value differs from the stored value. With a path, also encode the loaded value."""
         if not (loaded.is_changed() if path is None else loaded.encode(path, depth)):
             return False
         if stored is None or loaded.item is not None or loaded.mounted is not None:
@@ -448,7 +452,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return any(loaded is None or self.is_other(loaded, stored) for _key, stored, loaded in self.touched())
 
     def encode(self, path: str, depth: int) -> bool:
-        """Encode the bytes to store. Return `is_changed`."""
+        """Encode the changed parts for the commit, and return `is_changed`."""
         self._changes = []
         self._whole = None
         if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # A tree has only text keys.
@@ -472,7 +476,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
 
 
 def _check_key(key: str, path: str) -> None:
-    """Raise an error for an invalid key, as in any dict."""
+    """Raise the same error for an invalid key as for any stored dict."""
     if type(key) is not str or len(cbor.encode(key, path=f"{path} key")) > KEY_SIZE_BYTES_MAX:
         cbor.encode({key: None}, path=path)
 
@@ -482,7 +486,7 @@ def _first(pair: tuple[bytes, ValueSlot | None]) -> bytes:
 
 
 def _opened(loaded: Loaded) -> Loaded:
-    """Return a value for use. An `Encoded` value is decoded, because it may be changed from now on."""
+    """Decode a value that is an `Encoded`, because the user may change it from now on. Return the loaded value."""
     if type(loaded.value) is Encoded:
         loaded.value = cbor.decode(loaded.value.item)
     return loaded

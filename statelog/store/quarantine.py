@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedPlace:
-    """A value that a check hides, in the head of a branch or in an entry of the board.
+    """The place of a value that a check hides, in the head of a branch or in an entry of the board.
 
     Attributes:
         thread: the id of the thread, or None.
@@ -53,7 +53,10 @@ class QuarantinedPlace:
 
 
 def list_quarantined(session: StoreSession) -> list[QuarantinedPlace]:
-    """Return the places of quarantined values in the heads of all branches and in the board. This reads all of them."""
+    """Return the places of quarantined values in the heads of all branches and in the board.
+
+    This reads all heads and entries.
+    """
     found: list[QuarantinedPlace] = []
     with cbor.reading_unregistered():
         with session.read() as view:
@@ -62,7 +65,8 @@ def list_quarantined(session: StoreSession) -> list[QuarantinedPlace]:
             for branch in Thread(session, id).branches():
                 head = Thread(session, id, branch=branch.name).head
                 tree = None if head is None else head.state.tree
-                for channel, value in () if tree is None else MapView(tree).items():  # as they are stored
+                # Read the values in their stored form.
+                for channel, value in () if tree is None else MapView(tree).items():
                     hidden = _walk(value, (channel,))
                     found += [_place(id, branch.name, None, path, each) for path, each in hidden]
         for entry in Board(session).list():
@@ -79,7 +83,10 @@ def _place(
 
 
 def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Quarantined | tuple[str, str]]]:
-    """Yield the path of each hidden part with its placeholder, or with check and reason in a value of LangGraph."""
+    """Yield (path, placeholder) of each hidden part.
+
+    For a value of LangGraph, (check, reason) replaces the placeholder.
+    """
     if isinstance(value, Quarantined):
         yield path, value
     elif isinstance(value, dict):

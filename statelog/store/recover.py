@@ -1,4 +1,4 @@
-"""Recovery on request, with a report. Opening a store does the same recovery."""
+"""Recovers a store on request, and reports the result. Opening a store does the same recovery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecoveryReport:
         went_without_journal: whether recovery continued without a journal. Then the last commits may be lost.
         last_lsn: the last LSN of the log.
         journal_aside: the path to which an unused journal was moved, or None.
-        dropped: the number of valid records in that journal that the store lacks.
+        dropped: the number of valid records in that journal that the store does not have.
     """
 
     path: str

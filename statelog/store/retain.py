@@ -36,7 +36,7 @@ _POLICY_NUMBER_MAX = 2**53
 
 
 def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
-    """Return the policy of the arguments of `Store.prune`, or None without a rule.
+    """Convert the arguments of `Store.prune` to a policy. Return None without a rule.
 
     Raises:
         UsageError: an argument is not valid.
@@ -82,10 +82,13 @@ def prune_threads(engine: Engine, policy: Policy | None, pattern: str, pinned: l
 
 
 def set_policies(engine: Engine, policy: Policy | None, pattern: str) -> RetentionReport:
-    """Store a policy for all threads whose id matches a pattern, and apply it. Without a policy, remove theirs."""
+    """Store and apply a policy for all threads whose id matches a pattern.
+
+    Without a policy, remove the threads' policies.
+    """
     _check_pattern(engine, pattern)
     fields = {} if policy is None else policy.to_fields()
-    # Store the policy first: new threads get it, and existing threads are in the rows below.
+    # Store the policy before reading the threads, so that a thread that begins meanwhile gets it, too.
     _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     leases, rows = _rows(engine, pattern)
     report = _erase_unowned(engine, leases)
@@ -110,7 +113,7 @@ def _rows(engine: Engine, pattern: str) -> tuple[int | None, list[ThreadRow]]:
 
 
 def _erase_unowned(engine: Engine, leases: int | None) -> RetentionReport:
-    """Erase leftovers and released leases. Return a report that has no threads yet."""
+    """Erase leftovers and released leases. Return a report, to which the caller adds the threads."""
     report = erase_leftovers(engine)
     if leases is not None:
         report.add(redact_released(engine, leases))
@@ -119,13 +122,13 @@ def _erase_unowned(engine: Engine, leases: int | None) -> RetentionReport:
 
 
 def count_due(engine: Engine, thread_id: str, policy: Mapping[str, Any], *, count_max: int) -> int:
-    """Return how many versions of a thread a policy would remove now, counted up to `count_max`. Nothing is written.
+    """Count the versions of a thread that a policy would remove now, up to `count_max`. Nothing is written.
 
     Args:
         engine: the engine of the store.
         thread_id: the thread.
         policy: fields of a policy, as `ThreadInfo.policy` has them.
-        count_max: where the count stops.
+        count_max: the number at which the count stops.
 
     Raises:
         ThreadNotFoundError: there is no such thread.
@@ -172,7 +175,7 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
         is_alive = view.thread_lsn(thread_id) is not None
         unerased = [dead for dead in view.deleted_lives(thread_id) if _holds_unerased(view, dead)]
     left = RetentionReport()
-    for dead in unerased:  # An earlier deletion was interrupted.
+    for dead in unerased:  # Finish earlier deletions that were interrupted.
         left.add(erase_records(engine, dead))
     if unerased and not is_alive:
         return left
@@ -187,9 +190,9 @@ class Deleted(NamedTuple):
 
     thread: int
     versions: int
-    """The number of its versions."""
+    """The number of the thread's versions."""
     lenders: list[int]
-    """Deleted threads whose records this thread still referenced."""
+    """Other deleted threads whose records this thread still referenced."""
 
 
 def stage_deletion(batch: Batch, thread_id: str) -> Deleted:
@@ -210,7 +213,7 @@ def erase_deleted(engine: Engine, deleted: Deleted) -> RetentionReport:
     """Erase the records of a thread whose deletion is committed."""
     engine.collectors.pop(deleted.thread, None)
     report = erase_records(engine, deleted.thread)
-    for lender in deleted.lenders:  # The last copy of a deleted thread releases its remaining records.
+    for lender in deleted.lenders:  # This may have been the last copy of a deleted thread.
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)
         if is_free:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _KEPT = "search"
 
 _RARE_MAX = 100
-"""Words are rare if at most this many texts have one of them."""
+"""The maximum number of texts that have one of some words for which the words count as rare."""
 
 
 def _index_of(session: StoreSession) -> Index:
@@ -58,12 +58,12 @@ def search_items(
     enough: int,
     first: int,
 ) -> list[T]:
-    """Search the entries below a prefix in the index. Return what `choose` makes of the texts that were found.
+    """Search the entries below a prefix in the index. Return the result of `choose` for the texts that were found.
 
-    `choose` gets the keys and hashes of all texts that match, the best first, and reads as many as it needs. It
-    compares the hashes with those of the stored texts (`hash_of`). The rarest words of the question are searched first.
-    The other words hardly change the result and cost most, so they are searched only if fewer than `enough` texts were
-    chosen. `first` is the number of texts that are read at first; `choose` may take more.
+    `choose` gets an iterator of (key, hash) of all matching texts, best first, and takes as many as it needs. It
+    compares the hashes with those of the stored texts (`hash_of`). The rarest words of the query are searched first.
+    The other words hardly change the result but cost most, so they are searched only if fewer than `enough` texts were
+    chosen. `first` is the number of texts to read at first; `choose` may take more.
     """
     index = _index_of(session)
     configuration = index.configuration()
@@ -85,19 +85,19 @@ def search_items(
 
 
 def close_search(session: StoreSession) -> None:
-    """Close the index of a store that is closed."""
+    """Close the index when its store is closed."""
     index: Index | None = session.kept.pop(_KEPT, None)
     if index is not None:
         index.close()
 
 
 def configure(session: StoreSession, configuration: Configuration) -> None:
-    """Store a configuration, if it differs from the stored one."""
+    """Store a configuration of the index, if it differs from the stored one."""
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
     if engine.guard is not None:
         for pattern in (*configuration.include, *configuration.exclude):
-            engine.guard.check_name(pattern)  # A redacted pattern would fit other places.
+            engine.guard.check_name(pattern)  # Refuse a secret, because a redacted pattern would match other places.
     if read_configuration(engine) == configuration:
         return
     value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, configuration.fields, path=CONFIGURATION_KEY))

@@ -1,4 +1,4 @@
-"""Sessions, on which threads work: of a store, of a transaction, or of a snapshot.
+"""Sessions of a store, a transaction or a snapshot, through which threads read and write.
 
 Other packages of this library, such as adapters and the command line, get a session by `session_of`. A public object
 has its session as its only private attribute.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AnySession(Protocol):
-    """Reads, and writes at once (store) or at the end (transaction)."""
+    """The interface of all sessions. A store's session writes at once, a transaction's session at the end."""
 
     owner: Engine
     """The engine of the store."""
@@ -107,11 +107,11 @@ class StoreSession:
         return self.engine.commit(work)
 
     def flush(self) -> None:
-        """Make durable what was committed and is not yet."""
+        """Flush commits that are not durable yet."""
         self.engine.flush()
 
     def make_durable(self, *, is_remote: bool) -> None:
-        """Make durable what was committed and is not yet."""
+        """Flush commits that are not durable yet. If `is_remote`, also wait until they are shipped."""
         if not self.is_flushed_at_commit:
             self.flush()
         if is_remote and self.engine.remote is not None:
@@ -124,7 +124,8 @@ class StoreSession:
         try:
             from statelog.log.care.retention import apply_policy
         except OSError:
-            # No file descriptor is free to load the module. The commit is done, and a later one applies the policy.
+            # No file descriptor is free to load the module. The commit is done, and a later commit applies the
+            # policy.
             return
         apply_policy(self.engine, head.event.thread, head.event.version)
 
@@ -145,7 +146,7 @@ class StoreSession:
 
 
 class Provisional:
-    """The result of a write in a transaction, until the transaction ends."""
+    """The provisional result of a write in a transaction, until the transaction ends."""
 
     __slots__ = ("head",)
 

@@ -1,4 +1,4 @@
-"""Limits on the sizes of channels and states, which commits keep."""
+"""Limits on the sizes of channels and states, which commits enforce."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from statelog.store.state_sizes import NodePart, Read
 
 _SIZES_REMEMBERED_MAX = 100_000
-"""The maximum number of node sizes in memory, about 100 bytes each. If there are more, all are dropped."""
+"""The maximum number of cached node sizes, about 100 bytes each. If there are more, the cache is cleared."""
 
 
 class SizeWarning(UserWarning):
-    """A channel, or a state, has passed a limit of `Store.limit` that only warns."""
+    """The warning that a channel or a state exceeds a limit of `Store.limit` that only warns."""
 
 
 class Limit(NamedTuple):
@@ -44,23 +44,23 @@ class _Size(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """A limit that a checkpoint passes, in one of its two units."""
+    """A limit that a checkpoint exceeds, in one of the limit's two units."""
 
     limit: Limit
     unit: str
 
 
 class SizeLimits:
-    """The limits of an open store. They are checked as commits are made, and are not stored."""
+    """The limits of an open store. Each commit checks them. They are not stored."""
 
     def __init__(self) -> None:
         self._limits: dict[tuple[str, str | None, bool], Limit] = {}
         self._sizes: dict[bytes, int] = {}
-        """Sizes of roots and chunks, by digest: equal nodes have equal sizes."""
+        """A cache of the sizes of roots and chunks, by digest."""
         self._pending: dict[str, dict[_Passed, str]] = {}
-        """By thread, the warnings to give after the commit."""
+        """The warnings to issue after the commit, by thread."""
         self._warned: dict[str, set[_Passed]] = {}
-        """By thread, the limits that are exceeded and for which a warning was given."""
+        """The exceeded limits for which a warning was already issued, by thread."""
 
     def set(self, limit: Limit) -> bool:
         """Set a limit, or remove it if it has neither maximum. Return whether any limit is left.
@@ -87,7 +87,7 @@ class SizeLimits:
         """Check a checkpoint that is staged.
 
         Raises:
-            SizeLimitError: it passes a limit, and is larger than its parent.
+            SizeLimitError: the checkpoint exceeds a limit, and is larger than its parent.
         """
         limits = [each for each in self._limits.values() if each.fits(thread_id)]
         if not limits:
@@ -117,7 +117,7 @@ class SizeLimits:
         self._pending[thread_id] = pending
 
     def warn(self, thread_id: str) -> None:
-        """Give the warnings of committed checkpoints of a thread. Each is given once, until the size has fallen."""
+        """Issue the warnings for a thread's committed checkpoint. Each is issued once, until the size has fallen."""
         pending = self._pending.pop(thread_id, None)
         if pending is None:
             return
@@ -139,7 +139,7 @@ class SizeLimits:
         return before.get(channel, _Size(0, 0))
 
     def _measure(self, read: Read, event: CheckpointEvent) -> dict[str | None, _Size]:
-        """Return the sizes of the channels, and under None that of the state."""
+        """Return the sizes of the channels by name, and the size of the state under None."""
         if len(self._sizes) > _SIZES_REMEMBERED_MAX:
             self._sizes = {}
         sizes: dict[str | None, _Size] = {}
@@ -150,7 +150,7 @@ class SizeLimits:
         return sizes
 
     def _size_of(self, whole: NodePart, read: Read) -> int:
-        """Return the size of a value that is stored as a node. Each node is read once in the life of the store."""
+        """Return the size of a value that is stored as a node. Each node is read only once while the store is open."""
         known = self._sizes
         pending = [whole]  # Measure children first, without recursion, because a value may have any depth.
         while pending:
@@ -170,4 +170,4 @@ class SizeLimits:
 
 
 _ITEMS = {("bytes", True): "bytes", ("bytes", False): "bytes", ("items", True): "channels", ("items", False): "items"}
-"""The name of the counted things, by unit and whether the limit is on the whole state."""
+"""The word for the counted things in messages, by unit and by whether the limit is on the whole state."""

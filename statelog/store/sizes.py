@@ -1,4 +1,4 @@
-"""Sizes of states and of their channels, as users see them."""
+"""The sizes of states and of their channels, for users."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EMPTY = StateSize({}, 0, 0)
 
 
 def measure(session: AnySession, event: CheckpointEvent) -> StateSize:
-    """Return the size of a checkpoint's state. Its values are not read."""
+    """Return the size of a checkpoint's state, without reading its values."""
     sizer = StateSizer(session.workspace().read, session.read)
     channels: dict[str, ChannelSize] = {}
     whole = sizer.measure(event)

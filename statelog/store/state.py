@@ -1,4 +1,4 @@
-"""The state of a thread, a checkpoint or a mount, as type checkers see it."""
+"""The attribute `state` of a thread, a checkpoint or a mount, with its type for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of states and of their channels, by the writer of the records that contain them."""
+"""Computes the sizes of states and channels, divided by the branch that wrote the records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TABLE_SHORT = 64
 
 
 class RecordHead(NamedTuple):
-    """Facts of a record: its thread, the branch of a version that has not expired, and the number of its nodes."""
+    """Facts of a record: its thread, its branch if it is a version that has not expired, and its number of nodes."""
 
     thread: int
     branch: int | None
@@ -43,7 +43,7 @@ class RecordHead(NamedTuple):
 
 
 def read_head(data: memoryview, lsn: int) -> RecordHead:
-    """Return the head of a record. Neither its checksum nor its nodes are read."""
+    """Read the head of a record, but neither its checksum nor its nodes."""
     try:
         parts = kernels.record_open(data)
     except CorruptionError:
@@ -68,10 +68,10 @@ class WritingBranch(NamedTuple):
     thread: int
     branch: int | None
     latest: int
-    """The last branch of the thread that had begun before the record."""
+    """The last branch of the thread that began before the record."""
 
     def is_of(self, thread: int, branch: int) -> bool:
-        """Return True if a branch may have written the record, which is not older than the branch."""
+        """Return True if a branch may have written the record. The record must not be older than the branch."""
         if self.branch is None:
             return self.thread == thread and self.latest >= branch
         return (self.thread, self.branch) == (thread, branch)
@@ -97,7 +97,7 @@ class OpenedNode(NamedTuple):
 
 
 def open_part(part: NodePart, read: Read) -> OpenedNode:
-    """Return the parts of a root or a chunk. Leaves are not read."""
+    """Read a root or a chunk, and return its parts. Leaves are not read."""
     node = read(part.type, part.digest, part.lsn, part.number)
     if part.type == CHUNK:
         kind, level = node.data[:2]
@@ -121,7 +121,7 @@ def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> Opened
         return OpenedNode(0, chunks, [])
     own = entries[-1][2] - entries[0][0] if entries else 0
     if kind == kernels.KIND_KEYED:
-        own -= 2 * len(entries)  # Fingerprints do not count.
+        own -= 2 * len(entries)  # Fingerprints are not part of the value.
     refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
     roots = [NodePart(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
     leaves = [NodePart(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
@@ -134,7 +134,7 @@ def root_of(event: CheckpointEvent) -> NodePart:
 
 
 def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, ValueSlot, int]]:
-    """Yield each channel's name and slot, and the LSN of the record that has the slot."""
+    """Yield (name, slot, LSN of the record that has the slot) of each channel."""
     tree = Tree(Workspace(read), read(*root_of(event)))
     for node, table, first, last in tree.runs(0, tree.count):
         for index in range(first, last):
@@ -161,8 +161,8 @@ def count_items(slot: ValueSlot, read: Read) -> int:
 class StateSizer:
     """Computes the sizes of values, each as one CBOR item, from their nodes.
 
-    A node that several states share is read once. So each further state costs only what it does not share with earlier
-    ones. Leaves are not read, only their sizes.
+    A node that several states share is read once. So each further state costs only the parts that it does not share
+    with earlier states. Only the sizes of leaves are read.
 
     Args:
         read_node: reads a node.
@@ -179,17 +179,17 @@ class StateSizer:
         self._leaves: set[tuple[int, int]] = set()
         self.visited = 0
         self.distinct: Counter[int] = Counter()
-        """The measured bytes in the records of each thread. Each node counts once."""
+        """The measured bytes in the records of each thread. Each node counts only once."""
 
     def measure(self, event: CheckpointEvent) -> Counter[WritingBranch]:
-        """Return the size of a checkpoint's state, by the writers of the records that contain it."""
+        """Return the size of a checkpoint's state, divided by the branches that wrote the records."""
         root = root_of(event)
         # Measure children first, without recursion, because a value may have any depth.
         open_parts: list[tuple[NodePart, Counter[WritingBranch], list[NodePart]] | None] = []
         pending: list[NodePart | None] = [root]
         while pending:
             part = pending.pop()
-            if part is None:  # All children of the last opened part are measured.
+            if part is None:  # All children of the last opened part were measured.
                 opened = open_parts.pop()
                 assert opened is not None
                 closed, sizes, children = opened
@@ -204,7 +204,7 @@ class StateSizer:
         return self._sizes[root.lsn, root.number]
 
     def _open(self, part: NodePart) -> tuple[Counter[WritingBranch], list[NodePart]]:
-        """Return the bytes in a node and its leaves, and its chunks and roots."""
+        """Return the bytes in a node and its leaves, and the chunks and roots that remain to be measured."""
         self.visited += 1
         opened = open_part(part, self._read_node)
         sizes = self._leaf_sizes([(leaf.lsn, leaf.number) for leaf in opened.leaves])
@@ -215,7 +215,7 @@ class StateSizer:
         return sizes, opened.children
 
     def channels(self, event: CheckpointEvent) -> Iterator[tuple[str, int, Counter[WritingBranch]]]:
-        """Yield the name of each channel, the number of its items, and its size like `measure`."""
+        """Yield (name, number of items, size like `measure`) of each channel."""
         self.measure(event)
         for name, slot, lsn in slots_of(event, self._read_node):
             part = part_of(slot)
@@ -249,7 +249,8 @@ class StateSizer:
             if number < _TABLE_SHORT:
                 type_, _digest, _at, size, _total = kernels.record_node(record, number)
                 return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
-            # The binding touches every page of a record that it returns. So take all sizes of a long record at once.
+            # The LMDB binding touches every page of a record that it returns. So read all sizes of a long record at
+            # once.
             if self._tables_size > _TABLES_SIZE_MAX:
                 self._tables, self._tables_size = {}, 0
             sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from statelog.storage.statistics import ReaderStatistics, StoreFileStatistics, TableStatistics
 
 RECORDS_READ_MAX = 65_536
-"""The maximum number of records that are read, about 5 us each. Of a longer log, an even sample is read."""
+"""The maximum number of records that are read, about 5 us each. For a longer log, an even sample is read."""
 
 STATES_MEASURED_MAX = 255
 """The maximum number of measured states. It is 2**n - 1, so that repeated halving reaches them all."""
@@ -40,13 +40,16 @@ HEADS_MEASURED_MAX = 4095
 """The maximum number of branches whose shared bytes are measured: 2**n - 1. This may read as many nodes again."""
 
 SWEPT_RECORDS_MAX = 65_536
-"""The maximum number of records to read to find what a compaction removes, about 30 us each. With more, none is."""
+"""The maximum number of records to read for `unreached_size_bytes`, about 30 us each.
+
+A longer log is not read for it.
+"""
 
 INDEX_ENTRIES_READ_MAX = 1_000_000
 """The maximum number of measured entries of the index, about 0.3 us each."""
 
 THREADS_LISTED_MAX = 1000
-"""The maximum number of listed threads, which are those with most bytes."""
+"""The maximum number of listed threads. The threads with the most bytes are listed."""
 
 _RECORDS_PER_TRANSACTION = 512
 _PAGE_KEY = struct.Struct(">xQ")
@@ -63,11 +66,11 @@ class ThreadStatistics:
     """The statistics of one thread.
 
     Attributes:
-        checkpoints: the number of checkpoints on all branches that have not expired. Shared ones count once.
+        checkpoints: the number of unexpired checkpoints on all branches. Shared checkpoints count once.
         records: the number of its records, including those of expired versions, which keep their place in the log.
         records_size_bytes: the size of these records with their nodes, including nodes that only other threads use.
-        lent_size_bytes: the most bytes that the state of a head of another thread has in records of this thread. At
-            least these bytes stay in the file if this thread is deleted.
+        lent_size_bytes: the maximum number of bytes in records of this thread that the state of another thread's head
+            uses. At least these bytes stay in the file if this thread is deleted.
     """
 
     id: str
@@ -84,8 +87,9 @@ class StoredPolicy:
 
     Attributes:
         pattern: the pattern of their ids, or None if the policy is for one thread.
-        id_digest: the hex digest of this thread's id, which is not stored before the thread begins; otherwise None.
-        policy: a policy as in `ThreadInfo.policy`. An empty one means no policy, whatever earlier patterns state.
+        id_digest: for a policy of one thread, the hex digest of the thread's id, because the id is not stored before
+            the thread begins; otherwise None.
+        policy: a policy as in `ThreadInfo.policy`. An empty one means no policy, regardless of earlier patterns.
     """
 
     pattern: str | None
@@ -106,8 +110,8 @@ class StoreStatistics:
         pages_used: the number of used pages. With `pages_free`, these are all pages. Free ones are reused first.
         readers: the number of open read transactions of all processes, except that of this call. Another process that
             has written counts as a reader until it has been idle for a second.
-        readers_by_process: the readers by process, the oldest first. While one reads, no page that was freed since it
-            began is reused. Readers of the file before a compaction are not listed.
+        readers_by_process: the readers by process, the oldest first. While a reader is open, no page that was freed
+            since it began is reused. Readers of the file before a compaction are not listed.
         threads: the `THREADS_LISTED_MAX` threads with most bytes, the largest first.
         policies: the policies for future threads, in the order in which they were set. The last match applies.
         records_size_bytes: the size of all records with envelopes, bodies and nodes, without page overhead.
@@ -117,8 +121,8 @@ class StoreStatistics:
         unreached_size_bytes: the part of `records_size_bytes` that no version uses, and only a compaction removes; None
             if this would take too many reads.
         nodes: the number of stored pieces of values.
-        snapshots_size_bytes: the size of the states of all checkpoints, if each were stored whole in the same encoding
-            (CBOR), without overhead.
+        snapshots_size_bytes: the size of the states of all checkpoints if each were stored as a whole in the same
+            encoding (CBOR), without overhead.
         states_measured: the number of states from which this was computed.
         shared_size_bytes: the bytes of the heads' states in records of another branch or thread, in the same encoding.
             They would be stored again if no branch shared values. The remains of a deleted thread that others use count
@@ -192,7 +196,7 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
 
     Args:
         engine: the engine of the open store.
-        progress: called with (steps done, steps in all).
+        progress: called with (steps done, total steps).
 
     Raises:
         CorruptionError: a part that was read is damaged. Most checksums are not checked: see `verify`.
@@ -255,7 +259,7 @@ def _stored_policy(pattern: str | bytes, policy: dict[str, Any]) -> StoredPolicy
 
 
 class _Ticks:
-    """Reports the progress of parts, each of which has a share of the whole."""
+    """Reports progress across several parts of the work, each of which has a share of the whole."""
 
     def __init__(self, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress
@@ -281,7 +285,9 @@ def _read_checkpoints(view: View) -> _Checkpoints:
     lsns = array("Q")
     for key, payload in view.transaction.scan_index(b"v"):
         kernels.page_range(payload)  # This call checks the sizes.
-        found = [lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn]  # 0 means expired.
+        found = [
+            lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn
+        ]  # An LSN of 0 means expired.
         by_thread[_PAGE_KEY.unpack_from(key)[0]] += len(found)
         lsns.extend(found)
     return _Checkpoints(by_thread, lsns)
@@ -306,7 +312,7 @@ def _threads(
 
 @dataclass(slots=True)
 class _Records:
-    """Sums over the sampled records by thread. `scale` converts them to sums over the whole log."""
+    """Sums over the sampled records, by thread. `scale` converts a sum to an estimate for the whole log."""
 
     counts: Counter[int]
     sizes_bytes: Counter[int]
@@ -338,7 +344,10 @@ def _read_records(
 
 
 def _sample_lsns(last_lsn: int) -> range | list[int]:
-    """Return all LSNs, or a random one of each of equal ranges, because threads may write in turns."""
+    """Return all LSNs, or a random LSN from each of many equal ranges.
+
+    A regular sample could always hit the same thread.
+    """
     if last_lsn <= RECORDS_READ_MAX:
         return range(1, last_lsn + 1)
     chance = random.Random(last_lsn)  # noqa: S311 - a sample, no secret
@@ -359,7 +368,10 @@ def _compacted_size(engine: Engine, file: StoreFileStatistics, log: PackedPages)
 
 
 def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
-    """Return the size of the states of all checkpoints, each stored whole, and the number of measured states."""
+    """Estimate the size of all checkpoints' states, each stored as a whole.
+
+    Return it and the number of measured states.
+    """
     order = _sample(len(lsns), STATES_MEASURED_MAX)
     visited_max = sizer.visited + NODES_VISITED_MAX
     sizes: list[int] = []
@@ -367,7 +379,7 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
         if sizes and sizer.visited > visited_max:
             break
         with engine.read() as view:
-            event = view.find_checkpoint(lsns[index])  # Retention may have removed it meanwhile.
+            event = view.find_checkpoint(lsns[index])  # Retention may have removed the version meanwhile.
         with contextlib.suppress(ExpiredError):
             if event is not None:
                 sizes.append(sizer.measure(event).total())
@@ -376,7 +388,7 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
 
 
 class _Sharing(NamedTuple):
-    """The bytes that heads share with other branches and threads, and the most that a head uses of each thread."""
+    """The bytes that heads share with other branches and threads, and the maximum that a head uses of each thread."""
 
     size_bytes: int
     lent_sizes_bytes: dict[int, int]
@@ -405,7 +417,7 @@ def _measure_sharing(engine: Engine, sizer: StateSizer, rows: list[ThreadRow], t
             lent |= {each: max(size, lent.get(each, 0)) for each, size in others.items() if each != thread}
         heads += 1
         tick.to(5 + heads / len(order), 10)
-    # One of the threads that share bytes without an owner counts as their owner.
+    # Of the threads that share bytes without an owner, one counts as the owner.
     shared -= sum(size for thread, size in sizer.distinct.items() if thread not in living)
     return _Sharing(max(round(shared * ends[-1] / heads), 0) if heads else 0, lent, heads)
 
@@ -413,7 +425,7 @@ def _measure_sharing(engine: Engine, sizer: StateSizer, rows: list[ThreadRow], t
 def _sample(total: int, count_max: int) -> list[int]:
     """Return the indices to measure of `total` items: the middle one, the middles of both halves, and so on.
 
-    So the items are spread evenly, wherever the measurement has to stop.
+    So the measured items are spread evenly, even if the measurement stops early.
     """
     order: dict[int, None] = {}
     parts = 1

@@ -1,4 +1,4 @@
-"""The values that a step of a schema gets: lists and dicts that it may change in place, at any depth."""
+"""The values that a step of a schema gets: lists and dicts that the step may change in place at any depth."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["GivenChannels", "StepList", "StepMap", "plain_value", "step_value"]
 
 
 def step_value(value: Any) -> Any:
-    """Return a channel's value for a step. A view of a list or dict becomes one that can be changed."""
+    """Return a channel's value for a step. A view of a list or dict becomes a changeable list or dict."""
     if isinstance(value, ListView):
         return StepList(value)
     return StepMap(value) if isinstance(value, MapView) else value
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:
-    """Return a value that a step returns, with plain lists and dicts in place of those that it got."""
+    """Convert a value that a step returned, so that plain lists and dicts replace those that the step got."""
     if isinstance(value, ListView | MapView):
         loaded = value.loaded if isinstance(value, StepList | StepMap) else None
         if loaded is None:
@@ -40,7 +40,8 @@ class GivenChannels(dict[str, Any]):
     """The dict of channels that a step gets.
 
     Attributes:
-        named: the channels that the step has read or removed. Iterating over the dict, or copying it, reads all.
+        named: the channels that the step has read or removed. Iterating over the dict, or copying it, reads all
+            channels.
     """
 
     def __init__(self, channels: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ _THREADS_PAGE = 256
 
 
 def _is_guarded(engine: Engine) -> bool:
-    """Return True if the store was opened with a guard before."""
+    """Return True if the store was ever opened with a guard."""
     with engine.store_file.read() as transaction:
         return transaction.get_meta(GUARD_KEY) is not None
 
@@ -151,7 +151,7 @@ class Store(Threads, OldStoreNames):
             yield from page
 
     def thread_ids(self, *, containing: str = "") -> list[str]:
-        """Return the ids of all threads in order of creation. This reads less of each thread than `threads`.
+        """Return the ids of all threads in order of creation. This reads less data per thread than `threads`.
 
         Args:
             containing: only ids that have this text.
@@ -166,10 +166,10 @@ class Store(Threads, OldStoreNames):
     def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
         """Create a thread with all branches, versions, ids of callers, metadata, tags and the schema of another thread.
 
-        A copy of any length is one commit, with a record of about 200 bytes for each version. Values are shared.
-        Later commits, retention and deletion affect only one of the threads. The copied versions have the time of
-        the copy, so their digests and default ids differ. A `thread_id` in metadata that names the source names
-        the copy instead. The copy has the retention policy of a new thread.
+        A copy of any length is one commit, with a record of about 200 bytes for each version. Values are shared. Later
+        commits, retention and deletion affect only one of the threads. The copied versions have the time of the copy,
+        so their digests and default ids differ. A `thread_id` in metadata that names the source names the copy in the
+        copied versions. The copy gets the retention policy of a new thread.
 
         Args:
             source: the id of the thread to copy.
@@ -185,9 +185,9 @@ class Store(Threads, OldStoreNames):
         return copy_thread(self._session, source, target, recreate=recreate)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Return a context manager for a transaction. Its commits happen together at its end, or not at all.
+        """Return a context manager for a transaction, whose operations are committed together at its end or not at all.
 
-        Commit through its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
+        Write through its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
         writes of the same OS thread or task to this store raise UsageError, because an abort would not undo them.
         """
         from statelog.store.transaction import transaction
@@ -195,10 +195,10 @@ class Store(Threads, OldStoreNames):
         return transaction(self._engine)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager whose value is the store at one moment. Its `thread(id)` reads that moment.
+        """Return a context manager whose value is a snapshot of the store. Its `thread(id)` reads that snapshot.
 
         Use it for long, consistent reads while other processes commit or remove versions. The file cannot reuse pages
-        of that moment meanwhile. So keep a snapshot short, and await nothing in it.
+        of the snapshot meanwhile. So keep a snapshot short, and await nothing in it.
         """
         from statelog.store.snapshot import snapshot
 
@@ -221,7 +221,7 @@ class Store(Threads, OldStoreNames):
 
         return Board(self._session, agent, rules, include_quarantined=include_quarantined)
 
-    # --- what checks have quarantined ------------------------------------------------
+    # --- quarantined values ------------------------------------------------------------
 
     def quarantined(self) -> list[QuarantinedPlace]:
         """Return the places of quarantined values in the heads of all branches and in the entries of the board.
@@ -272,7 +272,7 @@ class Store(Threads, OldStoreNames):
         """Wait until a record after `after`, from any process, is on the disk. Return False after a timeout."""
         check_lsn(after)
         check_timeout(timeout_s)
-        with self._session.read():  # Check that the store is open, in this process.
+        with self._session.read():  # This checks that the store is open in this process.
             pass
         return self._engine.store_file.wake.wait(after, timeout_s)
 
@@ -299,34 +299,34 @@ class Store(Threads, OldStoreNames):
         match: Literal["all", "any"] = "all",
         limit: int = 10,
     ) -> Hits:
-        """Return the texts that match a query, the best first: of threads, entries, items of LangGraph, and runs.
+        """Return the texts of threads, entries, LangGraph items and runs that match a query, best first.
 
-        By default the heads of all branches are searched, and what the board has now. Each hit has been confirmed by
-        the store: what was deleted, has expired, was purged or rolled away is not found, and neither is what a check
-        of the guard hides. All that was committed before the call is found.
+        By default this searches the heads of all branches and the current entries of the board. Everything that was
+        committed before the call is found. The store confirms each hit, so a text that was deleted, expired, purged or
+        rolled back is not found, and neither is a text that a check of the guard hides.
 
-        The first search makes an index, the file `agent.state-search` beside the store. Later searches bring it up to
-        date. It can be deleted at any time.
+        The first search creates an index, a file next to the store such as `agent.state-search`. Later searches update
+        the index. It can be deleted at any time.
 
         Args:
-            query: words, phrases in double quotes, and beginnings of words followed by `*`. No query is a syntax
+            query: words, phrases in double quotes, and beginnings of words followed by `*`. No query causes a syntax
                 error. A query without a letter or digit finds nothing.
-            threads: a pattern of thread ids, as for file names. Only threads are searched then.
+            threads: a pattern of thread ids, as for file names. With it, only threads are searched.
             where: a pattern of places: a path of threads such as `messages` or `plan.*`, or `threads:PATTERN`,
                 `board:PATTERN`, `items:PATTERN`, `runs:PATTERN`.
             role: only messages of this role: "user", "assistant", "system" or "tool".
             since: only texts committed at this time or later: a datetime, or a text such as `2026-10-01`.
             until: only texts committed before this time.
             branch: only texts that this branch has.
-            at: the moment to search instead of now: a version (of `branch`, or of `main`), or a time.
-            history: search all versions that are still there, and all records of the board.
-            match: "all" for texts that have all words and phrases, "any" if one is enough.
-            limit: the number of hits, at most 10,000.
+            at: the version (of `branch`, or of `main`) or the time to search, instead of the current state.
+            history: search all versions and all records of the board that still exist.
+            match: "all" for texts that have all words and phrases, "any" for texts that have at least one.
+            limit: the maximum number of hits, up to 10,000.
 
         Raises:
             UsageError: an argument is not valid. Facts: argument, value.
             FormatError: a file that is not an index has the name of the index. Facts: path, journal.
-            StoreLockedError: another process writes the index until the timeout. StoreFullError: the disk is full.
+            StoreLockedError: another process was writing the index until the timeout. StoreFullError: the disk is full.
         """
         from statelog.store.search import search
 
@@ -352,13 +352,13 @@ class Store(Threads, OldStoreNames):
         exclude: Sequence[str] = (),
         tokenizer: Literal["unicode61", "trigram"] = "unicode61",
     ) -> None:
-        """Set what is indexed, and how. The store keeps it, and all processes follow it.
+        """Configure what the search index contains. The store saves the configuration, and all processes follow it.
 
         If something changes, the next search rebuilds the index. A call that changes nothing writes nothing.
 
         Args:
-            include: patterns of places, as `where` of `search`; nothing else is indexed. By default everything is.
-            exclude: patterns of places that are not indexed.
+            include: patterns of places to index, like `where` of `search`. By default, everything is indexed.
+            exclude: patterns of places to leave out.
             tokenizer: "unicode61" finds words, without regard to case and diacritics. "trigram" finds any three
                 characters in a row, for languages without spaces between words; the index is several times larger.
 
@@ -452,11 +452,11 @@ class Store(Threads, OldStoreNames):
     ) -> None:
         """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
 
-        A commit that passes the limit raises SizeLimitError, and writes nothing. With `warns`, it gives a SizeWarning
-        once, until the size has fallen again. A commit that makes the size no larger is always accepted, so a thread
-        that is over its limit can be cut back. Every limit that fits counts. Limits are not stored: set them each time
-        the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and imports
-        are not checked.
+        A commit that exceeds the limit raises SizeLimitError, and writes nothing. With `warns`, it issues a SizeWarning
+        once, until the size has fallen again. A commit that does not increase the size is always accepted, so a thread
+        over its limit can be reduced. Every limit that matches a thread applies. Limits are not stored: set them each
+        time the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and
+        imports are not checked.
 
         Args:
             size_bytes_max: the maximum size of the value as one CBOR item; see `Checkpoint.size`.
@@ -538,14 +538,14 @@ class Store(Threads, OldStoreNames):
     ) -> VerifyReport:
         """Check every invariant of the file and report violations.
 
-        If the report is `ok` and `expect` was given, all records up to the anchor are those that the store had when
-        the anchor was taken, except for what was removed from them since: see `VerifyReport.removed_since_anchor`. With
-        `deep`, this includes all values. If the record at the anchor's LSN is damaged, the report says so.
+        If the report is `ok` and `expect` was given, all records up to the anchor are those that the store had when the
+        anchor was taken, except for parts that were removed since: see `VerifyReport.removed_since_anchor`. With
+        `deep`, this includes all values. If the record at the anchor's LSN is damaged, the report lists that damage.
 
         Args:
             deep: also read every node that any version can reach.
             expect: an anchor of the store (see `anchor`). It is compared first.
-            progress: called with (records done, records in all).
+            progress: called with (records done, all records).
 
         Raises:
             RollbackError, ForgeryError, AnchorError: as for `open`.
@@ -559,9 +559,9 @@ class Store(Threads, OldStoreNames):
         """Return an anchor: 53 bytes that name the history of the store up to its last record.
 
         Keep it where a person who can write the file cannot change it, and give it to `open` or `verify` as `expect`.
-        They refuse a file that no longer has this history. An anchor stays valid whatever the store does later. It
-        names durable records only: a store that is open for writing flushes first, one that is read-only leaves out
-        records that are not flushed yet. FORMAT.md section 9 draws the bytes.
+        These calls refuse a file that no longer has this history. Later operations of the store do not make an anchor
+        invalid. An anchor covers only durable records: a store that is open for writing flushes first, and a read-only
+        store leaves out records that are not flushed yet. FORMAT.md section 9 draws the bytes.
 
         Raises:
             StorageError: as for `flush`. CorruptionError: the last record is damaged.
@@ -578,23 +578,26 @@ class Store(Threads, OldStoreNames):
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> MigrationReport:
-        """Bring the heads of all branches of some threads to the declared version of a schema, each by a new version.
+        """Migrate the heads of all branches of some threads to the declared version of a schema.
 
-        It is not needed for reads and commits, which migrate by themselves. It makes later reads cheaper, and finds
-        states that the steps do not fit. Threads are migrated some at a time; all branches of a thread in one
-        transaction. Others may commit meanwhile. If it ends early, the next call skips what is done. A thread that
-        fails is left as it is and reported, and the others go on.
+        Each head gets a new version.
+
+        Reads and commits do not need this call, because they migrate states themselves. It makes later reads cheaper,
+        and finds states that the steps cannot convert. All branches of a thread are migrated in one transaction. Other
+        processes may commit meanwhile. If the call ends early, the next call skips the migrated threads. A thread that
+        fails stays unchanged and is reported, and the other threads are migrated.
 
         Args:
-            schema: what `statelog.versioned` returned, with its steps.
+            schema: the result of `statelog.versioned`, with its steps.
             threads: a pattern of thread ids, as for file names. Threads of LangGraph, of other adapters and of
                 `statelog.memory` are left out. Threads of other schemas fail.
             dry_run: whether to write nothing, and report what would happen with the first differences.
-            progress: called with (threads done, threads in all).
+            progress: called with (threads done, all threads).
 
         Raises:
-            UsageError: an argument is not valid, or `threads` names one thread that would be left out. No step has run.
-            StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
+            UsageError: an argument is not valid, or `threads` is the id of a thread that would be left out. No step has
+                run. StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. Threads that were migrated so
+                far stay migrated.
         """
         from statelog.store.migrations import migrate_threads
 
@@ -605,8 +608,8 @@ class Store(Threads, OldStoreNames):
         """Rewrite the store in key order and without free pages, to a new file that replaces the old one.
 
         Other processes may have the store open: they continue in the new file, and running reads end in the old file.
-        After a crash, either the old or the new file is there. The disk needs room for both files until the last read
-        of the old file ends. Commits wait while commits made during the copy are copied. If versions have expired or
+        After a crash, either the old or the new file exists. The disk needs room for both files until the last read of
+        the old file ends. Commits wait while commits made during the copy are copied. If versions have expired or
         threads were deleted meanwhile, the whole store is copied again.
 
         Args:
@@ -624,19 +627,21 @@ class Store(Threads, OldStoreNames):
         return compaction.compact(self._engine, progress=progress)
 
     def rekey(self, key: Key, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-        """Give the store another key, or its first key. The store is copied to a new file, and anchors stay valid.
+        """Change the key of the store, or give it its first key.
+
+        The store is copied to a new file, and anchors stay valid.
 
         As with `compact`, the new file replaces the old one. If the process dies meanwhile, either the old file or the
-        new file is there. This store continues with the new key. Other processes that have the file open get
-        WrongKeyError from then on, or KeyMissingError if the store had no key. They have to close the store, and open
-        it with the new key.
+        new file exists. This store continues with the new key. Other processes that have the file open get
+        WrongKeyError from then on, or KeyMissingError if the store had no key. They must close the store, and open it
+        with the new key.
 
-        A store without a key may have been forged. The new file takes its contents as genuine, so call `verify` first,
+        A store without a key may have been forged. The new file treats the contents as genuine, so call `verify` first,
         with an anchor if there is one.
 
         Args:
             key: as for `open`.
-            progress: called with (entries copied, entries in all).
+            progress: called with (entries copied, all entries).
 
         Raises:
             KeyArgumentError: `key` is not a valid key. UsageError: the store belongs to a fleet.
@@ -653,14 +658,14 @@ class Store(Threads, OldStoreNames):
         return compaction.rekey(self._engine, as_store_key(key), progress=progress)
 
     def find_secrets(self, *, guard: Guard | None = None, threads: Iterable[str] | None = None) -> list[SecretFound]:
-        """Return the secrets in all versions of the store, including values that were replaced since.
+        """Return the secrets in all versions of the store, including values that were replaced later.
 
         Each secret is reported once for each thread, version that wrote it, and path. Secrets in names, such as ids and
         keys, are reported as well. A report never has the text of a secret.
 
         Args:
-            guard: its rules, its fields, and the values of its resolved handles are the secrets. By default, the guard
-                of the store, or the rules of the library if the store was opened without a guard.
+            guard: the guard whose rules, fields and resolved handles define the secrets. By default, the guard of the
+                store, or the rules of the library if the store was opened without a guard.
             threads: the ids of the threads to search. By default, the whole store with the board is searched.
 
         Raises:
@@ -679,27 +684,27 @@ class Store(Threads, OldStoreNames):
         guard: Guard | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> PurgeReport:
-        """Cut secrets out of all versions. The store is copied to a new file, which replaces the old one.
+        """Remove secrets from all versions. The store is copied to a new file, which replaces the old one.
 
-        Each text of one of these secrets becomes `[REDACTED rule fingerprint]`, in every thread and version, also
-        where no rule found it. LSNs, versions, times, tags and the ids that callers gave stay. Digests change, and so
-        do default ids, because they contain a part of a digest. The new file is searched for the secrets before it
-        replaces the old one. If the process dies meanwhile, either the old file or the new file is there, complete.
-        Nobody can write during a purge. Other handles of the store, in this process and in others, get
-        StoreReplacedError from then on. The disk needs room for a second file.
+        `[REDACTED rule fingerprint]` replaces each of these secrets in every thread and version, even where no rule
+        found it. LSNs, versions, times, tags and callers' ids stay. Digests change, and so do default ids, because they
+        contain a part of a digest. The new file is searched for the secrets before it replaces the old one. If the
+        process dies meanwhile, either the complete old file or the complete new file exists. No process can write
+        during a purge. After it, other handles of the store, in this process and in others, raise StoreReplacedError.
+        The disk needs room for a second file.
 
         Args:
             found: the result of `find_secrets`, or a part of it.
             guard: the guard with which the secrets were found, if it is not the guard of the store.
-            progress: called with (steps done, steps in all).
+            progress: called with (steps done, all steps).
 
         Raises:
             SecretError: one of the secrets is in a name, or in bytes that cannot be changed. Facts: lsn, path, thread.
-            UsageError: `found` has another type, a record does not have the secret, or a fleet ships the store.
-            GuardError: the store was opened with a guard, and now there is none.
+            UsageError: `found` has another type, a record does not have its secret, or a fleet ships the store.
+            GuardError: the store was once opened with a guard, and this call has no guard.
             ReadOnlyError, StoreLockedError, StoreFullError, StorageError: as for `compact`.
 
-        If it raises, the store is not changed.
+        If an error is raised, the store is not changed.
         """
         from statelog.store import guarded
         from statelog.store.retain import erase_leftovers
@@ -827,31 +832,32 @@ def open(
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
             (default 10).
         expect: an anchor of the store (`Store.anchor`). A file that does not have the anchor's history is closed again,
-            and no file is created. This compares one chain digest, which takes one record (or up to 64 small ones that
-            retention has left). It does not find records before the anchor that were changed without their digests, nor
-            changes in values or in the index: `Store.verify` with `expect` finds them. Records after the anchor may be
-            any.
-        guard: keeps secrets out of the file, and checks written and read values. From then on, the store cannot be
-            opened for writing without a guard. With `read_only`, the guard needs `on_read`, and does nothing else.
+            and no file is created. This compares one chain digest, and reads one record (or up to 64 small ones that
+            retention has left). It does not detect changes of values or of the index, or records before the anchor that
+            were changed without their digests. `Store.verify` with `expect` detects these changes. Records after the
+            anchor are not compared.
+        guard: keeps secrets out of the file, and checks written and read values. After that, the store cannot be opened
+            for writing without a guard. With `read_only`, the guard needs `on_read`, and does nothing else.
         key: the key of the store: bytes or text of at least 16 bytes, or a function that returns either and is called
             once. A new store gets this key. The file does not contain the key. It has a MAC for each record and each
-            row of the index, and each read checks the MACs that it uses. Older bytes of the same store that somebody
-            put back have genuine MACs: `expect` and `Store.verify` find such bytes. `Store.rekey` changes the key.
+            row of the index, and each read checks the MACs of the data it uses. An attacker may restore older bytes of
+            the same store, which have genuine MACs. `expect` and `Store.verify` detect such bytes. `Store.rekey`
+            changes the key.
 
     Raises:
         KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key and none was given, has another key, or
             has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
-        GuardError: there is no `guard`, and the store was opened with one before; or with `read_only`, the guard has no
+        GuardError: there is no `guard`, and the store was once opened with one; or with `read_only`, the guard has no
             checks of reads. Later reads and writes raise CheckError if a check refuses.
         StoreNotFoundError: the file does not exist, and `create` is False, `read_only` is True, or `expect` is given.
-        FormatError: the file is not a store or has a newer format; or the file with the name of its journal or lock
-            file is of another kind, and is not changed.
+        FormatError: the file is not a store or has a newer format, or a file of another kind has the name of its
+            journal or lock file. No file is changed.
         CorruptionError: the file is damaged. JournalMissingError: the store was not closed, and its journal is missing.
             The files are not changed.
         RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
             is another store). In a store with a key, ForgeryError also means that a record or row is damaged or forged.
             AnchorError: `expect` is not an anchor; the file was not opened.
-        StoreReplacedError: the file has replaced one that another process has open.
+        StoreReplacedError: the file has replaced a file that another process has open.
         StoreLockedError, StorageError, AccessError: the operating system refused.
     """
     if guard is not None:
@@ -888,7 +894,7 @@ def open(
 
 
 def open_for_records(path: str | os.PathLike[str], **options: Any) -> Store:
-    """Open a store to move its records: to ship, restore, follow or fence it. Options and errors are those of `open`.
+    """Open a store only to ship, restore, follow or fence its records. Options and errors are those of `open`.
 
     A guard is not needed, because nothing new is committed: in a store that has a guard, each commit raises GuardError.
     """

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 Target = int | str | datetime | Checkpoint
-"""A version, an id, tag or time, or a checkpoint."""
+"""A name of a checkpoint: a version (int), an id, tag or time (str), a time (datetime), or a checkpoint itself."""
 
 
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
 
 
 class Line(NamedTuple):
-    """The branch on which a target is searched: names for messages, numbers for the index."""
+    """The branch on which to search a target: its names for messages, and its numbers for the index."""
 
     thread_id: str
     branch_name: str
@@ -76,7 +76,7 @@ def no_checkpoint(thread_id: str, branch: str, target: Target, last: int) -> Che
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return the time of a text in ISO 8601 with at least a date. Return None for any other text."""
+    """Parse a time in ISO 8601 that has at least a date. Return None for any other text."""
     if _DATE.match(text) is None:
         return None
     try:
@@ -147,7 +147,7 @@ def head_at(view: View, thread: int, lsn: int) -> Head | None:
 
 
 def _safe_key(encode: Callable[[int, str], bytes], thread: int, name: str) -> bytes | None:
-    """Return the index key, or None for a name that cannot be stored."""
+    """Return the index key of a name, or None for a name that cannot be stored."""
     try:
         check_name("name", name)
     except (UsageError, LimitError):

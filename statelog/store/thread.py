@@ -70,19 +70,25 @@ class Thread(Written[S, W]):
     """
 
     _head_seen: tuple[int | None, Head | None] = (None, None)
-    """The number of the store's last commit when the head was read, and the head. Valid until the next commit."""
+    """The number of the store's last commit when the head was read, and the head.
+
+    They are valid until the next commit.
+    """
 
     _include_quarantined = False
     """Whether reads return values that a check has quarantined."""
 
     _is_migrated = False
-    """Whether the head was at the declared version of the schema when it was last looked at."""
+    """Whether the head had the declared version of the schema when it was last read."""
 
     _kept: bool | None = None
-    """Whether LangGraph keeps the thread, which is shown by its ids then. None until that is known."""
+    """Whether LangGraph keeps the thread, so that LangGraph's ids select the checkpoint to show.
+
+    None until that is known.
+    """
 
     _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
-    """Commit number and head as in `_head_seen`, and the state of that head, which is a read-only view."""
+    """The commit number and the head as in `_head_seen`, and the state of that head, which is a read-only view."""
 
     def __init__(
         self,
@@ -180,7 +186,7 @@ class Thread(Written[S, W]):
         return snapshot, head
 
     def _is_kept(self, head: Head | None) -> bool:
-        """Return True if LangGraph keeps the thread, as the head of its branch `main` tells."""
+        """Return True if LangGraph keeps the thread. The head of the branch `main` shows that."""
         if self._kept is None and head is not None and head.event.version > 0:
             self._kept = _GRAPH_CHANNEL in head.event.written or (
                 self._has_branches and GRAPH_CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
@@ -188,14 +194,14 @@ class Thread(Written[S, W]):
         return self._kept is True
 
     def _shown(self) -> Checkpoint[S] | None:
-        """Return the checkpoint that LangGraph shows of a thread that it keeps; None of any other thread."""
+        """Return the checkpoint that LangGraph shows if it keeps the thread; None for any other thread."""
         if self._kept is False or not self._follows:
             return None
         head = self.head
         return head if self._kept else None
 
     def _is_langgraphs(self) -> bool:
-        """Return True if the branch is a line that LangGraph keeps."""
+        """Return True if LangGraph keeps the branch."""
         from statelog.store import frameworks
 
         if not frameworks.is_line(self._branch):
@@ -308,7 +314,7 @@ class Thread(Written[S, W]):
     ) -> Checkpoint[S]:
         """Commit writes that are prepared already, or that a function makes from the head within the commit.
 
-        `is_guarded`: whether the writes have passed the guard.
+        With `is_guarded`, the writes have passed the guard already.
         """
         if self._schema.lineage is not None and not self._is_migrated and self._session.is_final:
             self._migrate_ahead()
@@ -316,9 +322,8 @@ class Thread(Written[S, W]):
         written = b"" if callable(prepared) else written_item(prepared)
         expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
         guard = self._session.owner.guard
-        if (
-            guard is not None and not is_guarded and not callable(prepared)
-        ):  # Do this before the commit acquires its lock.
+        # Run the guard before the commit acquires its lock.
+        if guard is not None and not is_guarded and not callable(prepared):
             prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
             is_guarded = True
         work: Callable[[Batch], Head] = partial(
@@ -349,7 +354,7 @@ class Thread(Written[S, W]):
                 if frameworks.is_line(self._branch):
                     raise frameworks.refused(self._id)
             elif main is not None and main.event.version > 0 and not self._has_branches:
-                self._kept = False  # LangGraph does not continue it.
+                self._kept = False  # LangGraph does not continue such a thread.
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         if self._schema.lineage is not None:
             writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)
@@ -382,7 +387,9 @@ class Thread(Written[S, W]):
         *,
         is_guarded: bool,
     ) -> tuple[Sequence[PreparedWrite], bytes]:
-        """Return writes that first migrate the head to the declared version, and the item of their channels.
+        """Add writes that first migrate the head to the declared version.
+
+        Return all writes, and the item of their channels.
 
         Raises:
             SchemaVersionError: the head has a newer version.
@@ -398,7 +405,7 @@ class Thread(Written[S, W]):
         return [*migrating, *writes], b""
 
     def _migrate_ahead(self) -> int:
-        """Migrate an older head in memory, before a commit takes its lock. Return the bytes that are new."""
+        """Migrate an older head in memory before a commit takes its lock. Return the size of the new nodes."""
         _snapshot, head = self._look()
         if head is None or schema_version(head.event.metadata) == self._declared_version:
             self._is_migrated = True
@@ -423,7 +430,7 @@ class Thread(Written[S, W]):
         return True
 
     def _tree_at(self, workspace: Workspace, head: Head | None) -> Tree:
-        """Return the state of a head within a commit, as the schema declares it."""
+        """Return the state of a head within a commit, in the declared version of the schema."""
         if head is None:
             return Tree(workspace, empty_root(KIND_DICT))
         event = head.event
@@ -434,14 +441,17 @@ class Thread(Written[S, W]):
         return declared_tree(self._session, self._id, event, self._declared, workspace, in_commit=True)
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
-        """Return the checkpoint of a commit. The commit is done, so a failure of its policy must not raise."""
+        """Return the checkpoint of a commit.
+
+        A failure of the retention policy does not raise, because the commit is done.
+        """
         try:
             if self._branch_number is None or self._missing_specs:
                 self._learn()
             head = outcome if type(outcome) is Head else outcome.head
             if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
                 self._session.after_commit(head)
-        except StatelogError:  # The commit is done.
+        except StatelogError:  # The commit is done, so do not raise.
             pass
         limits = self._session.owner.limits
         if limits is not None:
@@ -474,9 +484,9 @@ class Thread(Written[S, W]):
     ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
-        It costs as much as the smallest commit, for any distance and any size of the state. Nothing is deleted: a
-        rollback to the former head undoes it. In a thread of LangGraph, the new checkpoint is one of LangGraph's, so
-        `graph.get_state` and the next run see it.
+        The cost is that of the smallest commit, regardless of the distance and the size of the state. Nothing is
+        deleted, so a rollback to the former head undoes this one. In a thread of LangGraph, the new checkpoint is one
+        of LangGraph's, so `graph.get_state` and the next run see it.
 
         Args:
             target: as for `at`.
@@ -488,7 +498,7 @@ class Thread(Written[S, W]):
             CheckpointNotFoundError, ExpiredError: the checkpoint does not exist or was removed.
             ConflictError: the head is not at `expected_version`.
             UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
-                copied. The message says how to go back.
+                copied. The message explains how to go back.
         """
         if self._is_langgraphs():
             from statelog.store import frameworks
@@ -593,7 +603,7 @@ class Thread(Written[S, W]):
             return branch, head.event.version
         event = self._find(batch.view, thread, branch, at).event
         version = event.version
-        # A version of this line is branched off this line, any other off the branch it is on.
+        # A version of the given branch is forked from that branch, and any other version from its own branch.
         on_line = batch.view.owner(thread, branch, version) == event.branch
         return (branch if on_line else event.branch), version
 
@@ -604,7 +614,7 @@ class Thread(Written[S, W]):
         return made._including_quarantined() if self._include_quarantined else made
 
     def _including_quarantined(self) -> Self:
-        """Let reads of this object return values that a check has quarantined. Return the object."""
+        """Make reads of this object return quarantined values, and return the object."""
         self._include_quarantined = True
         return self
 
@@ -632,7 +642,7 @@ class Thread(Written[S, W]):
         return self._wrap(head)
 
     def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
-        """Return the target on a branch that ends at `shown`. Versions count from there, and times do not pass it."""
+        """Find the target as if `shown` were the head: negative versions count from it, and times are not later."""
         line = self.checkout(shown.branch)
         if type(target) is int:
             version = target if target >= 0 else target + shown.version + 1
@@ -653,7 +663,7 @@ class Thread(Written[S, W]):
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
         """Yield the branch's checkpoints, newest first, back to version 0.
 
-        Of a thread that LangGraph keeps, without `branch=`, a checkpoint that `prune` has removed is left out.
+        For a thread that LangGraph keeps and without `branch=`, checkpoints that `prune` has removed are left out.
 
         Args:
             limit: the maximum number of checkpoints.
@@ -667,7 +677,7 @@ class Thread(Written[S, W]):
         if self._follows and self._kept:
             from statelog.store import frameworks
 
-            bound = 0 if shown is None else shown.version + 1  # LangGraph may have removed all checkpoints.
+            bound = 0 if shown is None else shown.version + 1  # LangGraph may have removed every checkpoint.
             find = self.checkout(self._branch if shown is None else shown.branch)._ids_if_any  # noqa: SLF001 - own class
             if before is None or (type(before) is int and before > bound):
                 before = bound
@@ -686,7 +696,7 @@ class Thread(Written[S, W]):
             return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint a name, by default the head. A name in use is moved.
+        """Give a checkpoint, by default the head, a tag. A tag in use moves to this checkpoint.
 
         Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
         """
@@ -785,10 +795,10 @@ class Thread(Written[S, W]):
         lazy: bool = False,
         fence: Fence | None = None,
     ) -> T:
-        """Call `change` with the state as in a mount, inside the commit.
+        """Call `change` inside the commit, with the state as in a mount.
 
-        So no other commit can come between its reads and its writes, and a conflict is impossible. The cost depends on
-        the channels that it reads and the parts that it changes; with `lazy`, only on the parts that it reads.
+        So no other commit can happen between its reads and its writes, and a conflict is impossible. The cost depends
+        on the channels that `change` reads and the parts that it changes; with `lazy`, only on the parts that it reads.
 
         Args:
             change: called with the head's state, to change it in place. It runs while other commits wait, possibly on
@@ -820,7 +830,7 @@ class Thread(Written[S, W]):
         """Look up the numbers of the thread and the branch. Return True if they exist."""
         if self._lsn is not None and self._session.is_final:
             if not view.is_alive(self._lsn):
-                return False  # A re-created thread with this id is another thread.
+                return False  # A re-created thread with the same id is another thread.
             if self._branch_number is not None:
                 return True
         lsn = view.thread_lsn(self._id)
@@ -839,7 +849,7 @@ class Thread(Written[S, W]):
         return number is not None
 
     def _resolve_line(self, view: View, lsn: int) -> None:
-        """If the branch is the id of a checkpoint of LangGraph, use the line with this checkpoint."""
+        """If the branch name is the id of a LangGraph checkpoint, use the branch with this checkpoint."""
         from statelog.store.targets import find_named
 
         found = find_named(view, lsn, self._branch)
@@ -864,7 +874,7 @@ class Thread(Written[S, W]):
         return self._ids(view) if self._resolve(view) else None
 
     def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch). A branch whose head is remembered from the last commit exists."""
+        """Return (thread, branch). This skips a look-up if the head is known from the last commit."""
         if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
             assert self._lsn is not None
             assert self._branch_number is not None
@@ -880,7 +890,7 @@ class Thread(Written[S, W]):
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
         self._check_not_deleted(batch.view)
-        # Remember nothing here, because the batch may fail or run again.
+        # Do not cache anything here, because the batch may fail or run again.
         lsn = batch.view.thread_lsn(self._id)
         if lsn is None:
             if self._branch != MAIN:
@@ -901,7 +911,7 @@ class Thread(Written[S, W]):
             raise writer.deleted_error(self._id)
 
     def _check_still_open(self, batch: Batch) -> None:
-        """Raise an error if the thread has got reducers since this object was created."""
+        """Raise SchemaError if another handle has given the thread a schema since this object was created."""
         assert self._lsn is not None
         row = batch.find_thread(self._lsn)
         if row is not None and (specs := row.specs):
@@ -909,7 +919,7 @@ class Thread(Written[S, W]):
             raise SchemaError(message, thread=self._id, stored=dict(specs), given={})
 
     def _learn(self) -> None:
-        """Remember the thread and the branch that a write has created."""
+        """Look up the thread and the branch that a write has created."""
         self._branch_number = None
         self._may_recreate = False
         with self._session.read() as view:

@@ -1,4 +1,4 @@
-"""The descriptions of threads in a list of threads."""
+"""Describes threads for a list of threads."""
 
 from __future__ import annotations
 

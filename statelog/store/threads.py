@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Threads(ABC):
     """Returns threads, typed by their schemas.
 
-    A TypedDict without required keys can be called without arguments, and type checkers distinguish it by that. Writes
-    to such a schema are checked key by key. A write to another TypedDict may leave out required keys, which no Python
-    type can express, so it is not checked.
+    A TypedDict without required keys can be called without arguments. Type checkers recognise it by that, and check
+    writes to it key by key. A write to another TypedDict may leave out required keys. No Python type can express that,
+    so type checkers do not check such a write.
     """
 
     @overload
@@ -97,18 +97,18 @@ class Threads(ABC):
 
         Args:
             id: the caller's stable id.
-            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers; or one of these with a
-                name and a version (`statelog.versioned`). Without one the thread takes any channel with `replace`, or
-                has the reducers it remembers, and shows states as they were written.
+            schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers; or one of these with a name
+                and a version (`statelog.versioned`). Without a schema, the thread accepts any channel with `replace`,
+                or uses the reducers that it has stored. States are then returned as they were written.
             branch: a branch of the thread; the default is `main`. For a thread of LangGraph, the default is the branch
                 of the checkpoint that `graph.get_state` shows.
             recreate: re-create the thread if it was deleted. Handles of the deleted thread still raise
-                ThreadDeletedError. The log has both threads.
+                ThreadDeletedError. The log contains both threads.
             include_quarantined: whether reads of the thread return values that a check of a guard has quarantined. If
                 False, they return a `guard.Quarantined` in place of such a value.
 
         Raises:
-            SchemaError: the thread remembers other reducers, or a schema of another name; the message shows both.
+            SchemaError: the thread has stored other reducers, or a schema of another name. The message shows both.
             BranchNotFoundError: there is no such branch.
             UsageError: `recreate` is not a bool, the thread with this id is not deleted, or this is a snapshot.
         """

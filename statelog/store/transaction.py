@@ -1,8 +1,8 @@
 """Transactions over several threads, which are committed as a whole or not at all.
 
-Each operation is staged at once on the present state, so that its result or error appears in the code that calls it. No
-lock is held between operations. If nobody has committed meanwhile, the end commits the staged records. Otherwise the
-operations so far were a rehearsal, and the end runs them again on the state at that time.
+Each operation is staged at once on the current state, so that its result or error appears in the code that calls it. No
+lock is held between operations. If nothing else was committed meanwhile, the end of the transaction commits the staged
+records. Otherwise they were only a rehearsal, and the end runs the operations again on the new state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PROVISIONAL_LSN = 1 << 62
 
 
 class _Snapshot:
-    """The store as a transaction reads it. Each operation reads one snapshot, and none is open between operations."""
+    """The snapshot of the store that an operation reads. No snapshot is open between operations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -70,7 +70,7 @@ class _Snapshot:
 
     @property
     def id(self) -> int | None:
-        """The store's last commit in the snapshot."""
+        """The number of the store's last commit in the snapshot."""
         return self._id
 
     def get_index(self, key: bytes) -> bytes | None:
@@ -93,7 +93,7 @@ class _Snapshot:
 
 
 class _Sequel:
-    """A function that follows an operation after its commit."""
+    """A function to call with the result of an operation after the commit."""
 
     __slots__ = ("_follow", "_result")
 
@@ -106,7 +106,7 @@ class _Sequel:
         self._result = result
 
     def abandon(self) -> None:
-        """Do nothing."""
+        """Do nothing, because the function is not called without a commit."""
 
     def follow(self) -> None:
         """Call the function with the result."""
@@ -126,9 +126,9 @@ class TransactionSession:
         self._snapshot = _Snapshot(engine)
         self._staged: Batch | None = None
         self._staged_over: int | None = None
-        """The commit on which the records are staged; None if they are only a rehearsal."""
+        """The number of the commit on which the records are staged; None if they are only a rehearsal."""
         self._former: Batch | None = None
-        """The batch before others committed. Objects that were returned then read their nodes from it."""
+        """The previous batch, from before another commit. Objects that it returned still read their nodes from it."""
         self._is_durable = self._is_remote = False
 
     def check_open(self) -> None:
@@ -181,11 +181,11 @@ class TransactionSession:
         """Do nothing, because the end of the transaction applies policies."""
 
     def flush(self) -> None:
-        """Flush at the end."""
+        """Request a flush at the end of the transaction."""
         self._is_durable = True
 
     def make_durable(self, *, is_remote: bool) -> None:
-        """Flush at the end. If `is_remote`, also wait there until the commit is shipped."""
+        """Request a flush at the end. If `is_remote`, the end also waits until the commit is shipped."""
         self._is_durable = True
         self._is_remote = self._is_remote or is_remote
 
@@ -207,7 +207,7 @@ class TransactionSession:
 
     @contextmanager
     def _staging(self) -> Iterator[Batch]:
-        """Lend the batch in which everything is staged, over a snapshot of the store."""
+        """Yield the batch with all staged operations, over a snapshot of the store."""
         with self._snapshot.hold():
             if self._staged is not None and self._staged_over not in {None, self._snapshot.id}:
                 self._former, self._staged = self._staged, None
@@ -218,12 +218,15 @@ class TransactionSession:
             try:
                 yield staged
             except BaseException:
-                if len(staged.staged) != count:  # An operation has failed after it staged a record.
+                if len(staged.staged) != count:  # The operation has failed after staging a record.
                     self._former, self._staged = staged, None
                 raise
 
     def _begin(self) -> Batch:
-        """Return a batch with all operations so far. It is a rehearsal if others have committed since the first one."""
+        """Return a batch with all operations so far.
+
+        It is a rehearsal if something was committed since the first operation.
+        """
         if self._former is None:
             self._staged_over = self._snapshot.id
             memory = self._engine.committer.memory_of(self._staged_over) or RememberedState(
@@ -262,7 +265,7 @@ class TransactionSession:
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):
             if outcome is not None:
                 outcome.settle(result)
-        # Everything is committed, so later failures are ignored.
+        # Everything is committed, so ignore later failures.
         for _operation, outcome in self._operations:
             with contextlib.suppress(Exception):
                 if isinstance(outcome, _Sequel):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def typed_state(state: MapView, readings: Mapping[str, Shape]) -> MapView:
-    """Return a state whose values have the types of its schema. If all are stored as they are, return the state."""
+    """Return a state whose values have the types of the schema, or the same state if none needs conversion."""
     return TypedState(state, readings) if readings else state
 
 
 def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
-    """Return a stored value as an object of its type. A list or dict becomes a view that converts each item.
+    """Convert a stored value to its type. A list or dict becomes a view that converts each item.
 
     Raises:
         ValidationError: the value was written with another declaration. Facts: channel, path, reason.
@@ -39,7 +39,7 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
         return shape.load(plain)
     except (MisfitError, TypeError, ValueError) as error:
         hidden = holds_quarantined(plain)
-        if hidden is not None:  # The type does not accept a placeholder inside the value, so the whole value is hidden.
+        if hidden is not None:  # Hide the whole value, because its type accepts no placeholder.
             return Quarantined(hidden.check, hidden.reason, plain)
         reason = error.reason if isinstance(error, MisfitError) else str(error)
         path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel

@@ -1,7 +1,7 @@
 """Read-only views of stored lists and dicts, which read items on access.
 
-A view holds no transaction and no memory of the file. It reads nodes one by one, and always shows the version for which
-it was created.
+A view holds no transaction open and no pointer into the file. It reads nodes one by one, and always shows the version
+for which it was created.
 
 The type of a value does not depend on its size. A list or dict that is the value of a channel is returned as a view.
 The items of a view are plain, independent copies. In a `lazy` view, large lists and dicts are views again.
@@ -43,12 +43,12 @@ def _view_value(workspace: Workspace, slot: ValueSlot, *, is_channel: bool, is_l
 
 
 def channel_value(workspace: Workspace, slot: ValueSlot) -> Any:
-    """Return the value of a channel in a state: a list or dict as a view, other values plain."""
+    """Return the value of a channel in a state. A list or dict is returned as a view, and other values are plain."""
     return _view_value(workspace, slot, is_channel=True, is_lazy=False)
 
 
 def _view_values(workspace: Workspace, slots: list[ValueSlot], *, is_lazy: bool) -> list[Any]:
-    """Return the values of items like `_view_value`. Leaves are read together."""
+    """Return the values of several items like `_view_value`. Their leaves are read together."""
     trees = [is_tree(slot) for slot in slots]
     items = read_items(workspace, [slot for slot, is_one in zip(slots, trees, strict=True) if not is_one])
     plain = cbor.decode_all(items)
@@ -72,13 +72,13 @@ def find_text(tree: Tree, key: object) -> ValueSlot | None:
         return None
     try:
         item = cbor.encode(str.__str__(key))
-    except ValueTypeError:  # A lone surrogate is never stored.
+    except ValueTypeError:  # A text with a lone surrogate is never stored.
         return None
     return tree.find(item)[1]
 
 
 def position_in(size: int, index: SupportsIndex) -> int:
-    """Return the position of an index in a list of some size. Raises IndexError and TypeError, like a list."""
+    """Convert an index of a list of this size to a position. Raises IndexError and TypeError, like a list."""
     try:
         number = operator.index(index)
     except TypeError:
@@ -267,11 +267,11 @@ class MapView(Mapping[str, Any]):
         return KeysView(self)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return (key, value) pairs. Some neighbours are read at a time."""
+        """Return (key, value) pairs. Several neighbouring values are read at a time."""
         return _MapItems(self)
 
     def values(self) -> ValuesView[Any]:
-        """Return the values. Some neighbours are read at a time."""
+        """Return the values. Several neighbouring values are read at a time."""
         return _Values(self)
 
     def _pairs(self) -> Iterator[tuple[str, Any]]:
@@ -353,7 +353,7 @@ def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:
 
 
 class _MapItems(ItemsView[str, Any]):
-    """The pairs of a map, of which some neighbours are read at a time."""
+    """The (key, value) pairs of a map. Several neighbouring values are read at a time."""
 
     _mapping: MapView
 
@@ -362,7 +362,7 @@ class _MapItems(ItemsView[str, Any]):
 
 
 class _Values(ValuesView[Any]):
-    """The values of a map, of which some neighbours are read at a time."""
+    """The values of a map. Several neighbouring values are read at a time."""
 
     _mapping: MapView
 
@@ -375,12 +375,12 @@ def _copied(value: Any) -> Any:
         return value
     try:
         return cbor.decode(cbor.encode(value))
-    except ValueTypeError:  # A value of an unregistered codec, in `cbor.reading_unregistered`.
+    except ValueTypeError:  # Within `cbor.reading_unregistered`, the codec may be unregistered.
         return copy.deepcopy(value)
 
 
 def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:
-    """Return the state with a root: a view of channel names and values."""
+    """Return a view of the state with this root, by channel name."""
     return MapView(Tree(workspace, workspace.read(ROOT, digest, lsn, number)), is_state=True)
 
 

@@ -30,9 +30,9 @@ SLOT_LINES_MAX: Final = 32
 """The maximum number of a process's lines with a slot in the wake-up file, so that slots remain for other processes."""
 
 _SLICE_S: Final = 0.05
-"""The longest sleep if some commits do not wake the thread."""
+"""The longest sleep while some commits do not wake the thread."""
 _TICK_S: Final = 0.25
-"""The longest sleep if every relevant commit wakes the thread.
+"""The longest sleep while every relevant commit wakes the thread.
 
 At this interval, the thread renews its slots. It also checks lines with a slot after commits that did not notify them,
 because the process that was notified may have died.
@@ -40,7 +40,7 @@ because the process that was notified may have died.
 RACED_S: Final = 0.005
 """The delay before the next check after a woken task found nothing, because another process was faster."""
 _LINGER_S: Final = 1.0
-"""How long the thread stays alive after the last task has left."""
+"""The time for which the thread stays alive after the last task has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Condition:
 
     Attributes:
         look: a function that checks the condition. The waiter thread calls it, so it must not block. Its argument is
-            the line's waiter, or None if the line has no slot. It returns whether a task can continue, and after how
-            many seconds to check again even if nothing is committed. If it raises, a task is woken, and meets the
-            error itself.
+            the line's waiter, or None if the line has no slot. It returns (True if a task can continue, seconds until
+            the next check without a commit or None). If it raises an error, a task is woken, and gets the error from
+            its own check.
         key: tasks with the same key share a line, and are woken one at a time. None gives the task its own line.
         patterns: patterns of entries. A change of a matching entry causes a check.
         subject: the subject of the line's slot in the wake-up file. A line with a slot does not use `patterns`.
-        is_any: True if every record causes a check.
+        is_any: whether every record causes a check.
     """
 
     look: Callable[[Waiter | None], tuple[bool, float | None]]
@@ -79,11 +79,11 @@ class Sleeper:
         self.condition, self.wake = condition, wake
         self.line: _SleeperQueue | None = None
         self.is_awake = True
-        """Whether the task was woken, or has not begun to wait."""
+        """Whether the task was woken, or has not begun to wait yet."""
         self.was_looked_for = False
         """Whether the thread has checked the condition since the task joined its line."""
         self.has_failed = False
-        """Whether the check that woke the task has raised. The task has to check the condition itself."""
+        """Whether the check that woke the task has raised an error. The task must then check the condition itself."""
         self.ticket = 0
         self.error: StatelogError | None = None
         """The error that ended the thread, because the store is closed or cannot be read; None if there was none."""
@@ -99,7 +99,7 @@ class _SleeperQueue:
         self.waiter: Waiter | None = None
         self.is_new = True
         self.is_pending = False
-        """Whether to check the condition of the line now."""
+        """Whether the condition of the line must be checked now."""
         self.commit: int | None = None
         """The LMDB transaction number of the last commit before the last check."""
 
@@ -116,16 +116,16 @@ class WaiterThread:
         self._dispatcher = dispatcher_of(session)
         self._lock = threading.RLock()
         self._lines: dict[object, _SleeperQueue] = {}
-        """Lines by the key of their condition. A line without a key is its own key."""
+        """The lines by the key of their condition. A line without a key is stored under itself."""
         self._pending: dict[_SleeperQueue, None] = {}
         self._slot_lines: dict[_SleeperQueue, None] = {}
         self._due_s: dict[_SleeperQueue, float] = {}
         """The times at which to check lines even if nothing was committed."""
         self._polled: dict[_SleeperQueue, None] = {}
-        """Lines that neither a notification nor an event reaches. They are checked after every commit."""
+        """The lines for which no notification or event arrives. They are checked after every commit."""
         self._trie: Trie[_SleeperQueue] = Trie()
         self._listed: dict[_SleeperQueue, None] = {}
-        """Lines that are checked after events of their patterns. The patterns are in the trie."""
+        """The lines that are checked after events of their patterns. The trie has the patterns."""
         self._mask = 0
         self._any_lines: dict[_SleeperQueue, None] = {}
         self._changed = threading.Event()
@@ -143,7 +143,7 @@ class WaiterThread:
             return line is not None and bool(line.sleepers)
 
     def join(self, sleeper: Sleeper) -> None:
-        """Put a task at the end of its line.
+        """Add a task at the end of its line.
 
         Raises:
             ClosedError, ForkedError: the store is not usable.
@@ -159,13 +159,13 @@ class WaiterThread:
             sleeper.line = line
 
     def sleep(self, sleeper: Sleeper, *, after_s: float = 0.0) -> None:
-        """Begin to wait: the thread wakes the task when its condition holds.
+        """Make a task wait: the thread wakes the task when its condition holds.
 
         The thread checks the condition after `after_s` seconds, and after commits.
         """
         with self._lock:
             line = sleeper.line
-            if line is None:  # The thread has ended with an error, which is in `sleeper.error`.
+            if line is None:  # The thread has ended, and its error is in `sleeper.error`.
                 sleeper.wake()
                 return
             sleeper.is_awake = False
@@ -180,20 +180,20 @@ class WaiterThread:
     def leave(self, sleeper: Sleeper) -> None:
         """Remove a task from its line. If the task was woken, the thread checks the condition for the next task."""
         if os.getpid() != self._process_id:
-            return  # In a forked child, the lock may be held forever: a thread of the parent may have held it.
+            return  # In a forked child, the lock may be held forever, because a thread of the parent may have held it.
         with self._lock:
             line, sleeper.line = sleeper.line, None
             if line is None:
                 return
             del line.sleepers[sleeper]
             if not line.sleepers:
-                self._drop(line)  # At once, so that no task joins an empty line.
+                self._drop(line)  # Drop the empty line now, so that no task joins it.
                 return
             self._pend(line, is_now=sleeper.is_awake)
         self._ring()
 
     def _pend(self, line: _SleeperQueue, *, is_now: bool) -> None:
-        """Schedule a line for the thread. With `is_now`, its condition is checked. The caller holds the lock."""
+        """Schedule a line for the thread. With `is_now`, the thread checks its condition. The caller holds the lock."""
         line.is_pending |= is_now
         self._pending[line] = None
 
@@ -241,7 +241,7 @@ class WaiterThread:
             is_rung = self._doze(bell, min(soon_s, tick_s) - monotonic())
 
     def _doze(self, bell: Waiter, timeout_s: float) -> bool:
-        """Sleep until the bell rings or a check may be due. Return True if the bell has rung."""
+        """Sleep until a wake-up arrives or a check may be due. Return True if a wake-up has arrived."""
         if not bell.has_slot:
             self._changed.wait(max(min(timeout_s, _SLICE_S), 0.0))
             timeout_s = 0.0
@@ -249,7 +249,7 @@ class WaiterThread:
         return bell.pass_slice(max(timeout_s, 0.0), slice_s) or not bell.has_slot
 
     def _attend(self, *, is_rung: bool, is_tick: bool) -> None:
-        """Schedule the lines that were notified, or that a commit may concern."""
+        """Schedule the lines that were notified, or whose conditions a commit may have met."""
         commit = self._wake.slot_file.commit_number()
         with self._lock:
             for line in self._slot_lines if is_rung or is_tick else ():
@@ -263,7 +263,10 @@ class WaiterThread:
                     self._pend(line, is_now=True)
 
     def _note_events(self, events: list[Happened] | None) -> None:
-        """Schedule the lines whose patterns match the events. If `events` is None, events are lost: schedule all."""
+        """Schedule the lines whose patterns match the events.
+
+        If `events` is None, some events are lost, so schedule all.
+        """
         with self._lock:
             if events is None:
                 found = {*self._listed}
@@ -275,7 +278,7 @@ class WaiterThread:
             self._ring()
 
     def _look_for_all(self) -> float:
-        """Process every line that is pending or due. Return the time at which the next line is due."""
+        """Check every line that is pending or due. Return the time at which the next line is due."""
         now_s = monotonic()
         with self._lock:
             for line, due_s in self._due_s.items():
@@ -322,7 +325,7 @@ class WaiterThread:
                 first.is_awake, first.has_failed = True, has_failed
                 if first.wake():
                     return
-                del line.sleepers[first]  # The event loop of this task is closed.
+                del line.sleepers[first]  # The event loop of this task was closed.
                 first.line = None
             if not line.sleepers:
                 self._pend(line, is_now=False)
@@ -354,7 +357,8 @@ class WaiterThread:
             elif not condition.patterns:
                 self._polled[line] = None
             if self._bell is not None:
-                self._set_mask(self._bell)  # Before the first check, so that any later commit wakes the thread.
+                # Set the mask before the first check, so that any later commit wakes the thread.
+                self._set_mask(self._bell)
 
     def _set_mask(self, bell: Waiter) -> None:
         mask = self._mask | (ANY if self._any_lines else 0)
@@ -390,10 +394,10 @@ class WaiterThread:
                 self._dispatcher.listen(None)
         waiter, line.waiter = line.waiter, None
         if waiter is not None:
-            waiter.__exit__()  # This forwards a wake-up that the line has not used.
+            waiter.__exit__()  # This call forwards a wake-up that the line has not used.
 
     def _end(self, error: StatelogError | None) -> None:
-        """End the thread, and wake all tasks, which find `error`."""
+        """End the thread, and wake all tasks. They get `error`."""
         with self._lock:
             self._bell, self._thread = None, None
             lines, self._lines = tuple(self._lines.values()), {}

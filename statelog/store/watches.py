@@ -37,9 +37,9 @@ class Event:
     key: str | None
     """The key of the entry; None for `progress`."""
     old: Any
-    """The value before; None if there was no entry, or retention has removed its record."""
+    """The previous value; None if there was no entry, or if retention has removed its record."""
     new: Any
-    """The value now; None if there is no entry. For `complete`, the result."""
+    """The new value; None if the entry no longer exists. For `complete`, the result."""
     version: int
     """The LSN of the record."""
     cursor: str
@@ -52,10 +52,10 @@ class Event:
 
 
 class Watch:
-    """An iterator of the events of entries that match a pattern, in the order of the log. Also a context manager.
+    """An iterator of the events of entries that match a pattern, in the order of the log. It is also a context manager.
 
-    Each event comes exactly once, including deletions and expiries, and is on the disk before it is returned. No
-    transaction is open while the caller works. One OS thread at a time may use a watch.
+    Each event is returned exactly once, including deletions and expiries. It is on the disk before it is returned. No
+    transaction is open while the caller works. Only one OS thread at a time may use a watch.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Watch:
             with session.read() as view:
                 if after is not None:
                     check_kept(view, board or 0, start, until)
-                else:  # From here on, every event is returned.
+                else:  # Begin after the last event that retention has removed.
                     at = max(at, last_lost(view, board or 0, start, until))
         self._subscription = WatcherSubscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
@@ -115,7 +115,7 @@ class Watch:
         return event
 
     def next_page(self) -> list[Event] | None:
-        """Return the next events. Wait for some, and return None if there will be no more."""
+        """Wait for the next events, and return them. Return None if there will be no more."""
         while True:
             page, wait_s = self.poll()
             if page is None or page:
@@ -123,7 +123,7 @@ class Watch:
             self._dispatcher.wait(self._subscription, wait_s)
 
     def poll(self) -> tuple[list[Event] | None, float]:
-        """Return the available events, or None if there will be no more. Also return how long to wait for one."""
+        """Return (available events or None if there will be no more, seconds to wait for the next event)."""
         if self._failure is not None:
             self.close()
             raise self._failure
@@ -187,7 +187,7 @@ class Watch:
             more = at + 1 < len(wanted) and wanted[at + 1].commit == each.commit
             try:
                 events.append(self._event(each, first.get(each.found.event.key, each), more=more))
-            except SchemaError as error:  # The caller gets the events before it first.
+            except SchemaError as error:  # The caller first gets the events before the error.
                 facts = {**error.facts, "version": each.found.lsn}
                 self._failure = type(error)(error.message, **facts)
                 self._failure.__cause__ = error.__cause__
@@ -233,6 +233,6 @@ class Watch:
         self.close()
 
     def __del__(self) -> None:
-        """Leave the dispatcher, which would otherwise keep working for a dropped watch."""
+        """Leave the dispatcher, so that it stops working for a dropped watch."""
         if hasattr(self, "_dispatcher"):
             self.close()

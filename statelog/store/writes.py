@@ -67,7 +67,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[PreparedWrite]
             if channel not in channel_keys:
                 channel_key(channel)
             if value is DROP:
-                schema.reducer(channel)  # Raises if the channel is not declared.
+                schema.reducer(channel)  # This raises an error if the channel is not declared.
                 prepared.append(Removal(channel))
                 continue
             declared = channels.get(channel)
@@ -92,7 +92,7 @@ _channel_of = attrgetter("channel")
 _NAMES_MAX = 1024
 
 _names: dict[tuple[str, ...], bytes] = {}
-"""Encoded lists by the channels in the order of their writes. If there are too many, all are dropped."""
+"""A cache of the encoded lists, by the channels in the order of their writes. If it is too large, it is cleared."""
 
 
 def encode_names(names: tuple[str, ...]) -> bytes:
@@ -107,10 +107,10 @@ def encode_names(names: tuple[str, ...]) -> bytes:
 
 
 def leaves_beside(batch: Batch, thread: int, branch: int) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, node number) of leaves that the next version of a branch may use again.
+    """Return (digest, LSN, node number) of leaves that the next version of a branch may reuse.
 
     These are the leaves that the parent branch has stored at the same version. A fork that repeats the steps of its
-    parent, for example to run them again, writes equal values.
+    parent writes equal values.
     """
     head = batch.head(thread, branch)
     parent = None if head is None else batch.view.branch(thread, branch).parent
