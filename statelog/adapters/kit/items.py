@@ -393,7 +393,7 @@ def whole(stored: Stored) -> bytes:
 def gather(tree: Tree, known: dict[bytes, T], make: Callable[[list[bytes]], T]) -> list[T]:
     """Call `make` with the items of each leaf of a long list, and return the results in order.
 
-    Leaves never change. So results in `known` are reused, and results of leaves that other lists may share are added.
+    Leaves never change, so results in `known` are reused. New results are added if other lists may share the leaf.
     """
     found: list[T] = []
     for level, _covered, node in tree.groups():

@@ -118,8 +118,8 @@ class Lineage:
             at_head: raise ConflictError if a new branch is needed, except to supersede a checkpoint.
             counts: with `at_head`, a function that returns True if the last state of a branch from the parent counts as
                 a successor.
-            twins: where equal items may be stored. They are referenced instead of stored again.
-            similar: where equal parts of whole lists may be stored.
+            twins: the places that may store equal items. Such items are referenced instead of stored again.
+            similar: the branches that may store equal parts of whole lists.
             follows: see `aside`.
             declared: the schema version of the state. By default, that of the parent's branch.
             before: called first in the same commit. It may be a function from `aside`.

@@ -161,7 +161,7 @@ class _VersionChange(NamedTuple):
     before: Checkpoint[Any] | None
     changed: dict[str, Any]
     longer: dict[str, tuple[int, list[Json]]]
-    """By list channel: the number of items that stay, and the items after them."""
+    """The number of items that stay and the items after them, by list channel."""
     gone: list[str]
 
     @classmethod

@@ -150,7 +150,7 @@ def _writes(held: Holder[AnySession], thread_id: str, state_of: StateOf) -> MapV
 
 
 def _items_of(value: Any) -> list[Any]:
-    """Return the items of a channel that a checkpoint has as a whole; a value that is not a list is one item."""
+    """Return the items of a channel's whole value. A value that is not a list counts as one item."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return [unpacked(value)]
     return [unpacked(item) for item in value if not (isinstance(item, Coded) and item.stored[1] == SNAPSHOT)]

@@ -89,7 +89,7 @@ def roll_back(
     Raises:
         ConflictError: the head is not `expected`, or a checkpoint was put meanwhile.
         CheckpointNotFoundError: the target was removed.
-        UsageError: the target cannot be copied. The message says how LangGraph goes back to it.
+        UsageError: the target cannot be copied. The message explains how to return to it with LangGraph.
     """
     lineage = Lineage(held, thread_id)
     ends = lineage.ends(line_name(_ROOT))

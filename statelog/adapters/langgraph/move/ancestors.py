@@ -22,7 +22,7 @@ _SERIALIZER = UntouchedSerializer()
 
 
 def _histories(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
-    """Return what ancestors contribute to the channels that have no value in a checkpoint."""
+    """Return the ancestors' values and writes for the channels that have no value in a checkpoint."""
     values = found.checkpoint["channel_values"]
     channels = [
         name for name in found.checkpoint["channel_versions"] if name not in values and name not in WRITES_IDX_MAP
@@ -32,7 +32,7 @@ def _histories(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, DeltaCha
 
 
 def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
-    """Return what ancestors contribute, in a form that can be compared."""
+    """Return the ancestors' values and writes for a checkpoint in a form that can be compared."""
     return {
         name: (
             _SERIALIZER.dumps_typed(history["seed"]) if "seed" in history else None,

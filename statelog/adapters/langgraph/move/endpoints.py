@@ -117,7 +117,7 @@ class Endpoint:
         return []
 
     def hides(self, place: CheckpointKey) -> bool:
-        """Return whether a checkpoint was removed, but is kept hidden because later ones need it."""
+        """Return True if a checkpoint was removed, but stays hidden in the database because later ones need it."""
         return False
 
     def guard(self) -> Redactor | None:
@@ -294,7 +294,7 @@ def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[
 
 
 def _text(encoded: bytes) -> str | bytes:
-    """Return the text, or the bytes if they are not UTF-8, so that damaged names can still be told apart."""
+    """Return the text, or the bytes if they are not UTF-8, so that damaged names remain distinct."""
     try:
         return encoded.decode()
     except UnicodeDecodeError:

@@ -48,7 +48,7 @@ def _digest(write: PendingWrite) -> bytes:
 
 
 def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
-    """Return whether the first digests occur among the second in the same order."""
+    """Return True if the digests `some` occur among `others` in the same order."""
     rest = iter(others)
     return all(digest in rest for digest in some)
 

@@ -53,7 +53,7 @@ class RedactedSaver:
         return found._replace(checkpoint=checkpoint, metadata=metadata, pending_writes=writes)
 
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: list[str]) -> dict[str, Any]:
-        """Return what ancestors contribute to some channels, without secrets."""
+        """Return the ancestors' values and writes for some channels, without secrets."""
         thread = config["configurable"]["thread_id"]
         told: Mapping[str, DeltaChannelHistory] = self._saver.get_delta_channel_history(
             config=config, channels=channels

@@ -50,7 +50,7 @@ _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
 class Bundle(NamedTuple):
-    """What a task has written in one call, as stored and not decoded."""
+    """The writes of a task from one call, in stored form."""
 
     task_id: str
     path: str

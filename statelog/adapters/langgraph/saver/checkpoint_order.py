@@ -1,8 +1,9 @@
 """Reads the checkpoints of a thread's namespaces, greatest id first, although lines store them in any order.
 
-A line is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the one read last. So a
-checkpoint can be yielded once no line can have a greater one. Ids mostly ascend, so this is usually at once. A
-namespace with many lines is read by the index of ids (`by_ids.py`) if that has the order of the ids.
+A line is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the checkpoint that was
+read last. A checkpoint can be yielded as soon as no line can have a greater id. Ids mostly ascend, so this is usually
+the case at once. A namespace with many lines is read by the index of ids (`by_ids.py`) if that has the order of the
+ids.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _BranchCursor:
         self.page = [head]
 
     def __lt__(self, other: _BranchCursor) -> bool:
-        """Return whether to read this line first: its bound is unknown, or greater."""
+        """Return True if this line must be read first, because its bound is unknown or greater."""
         if self.bound != other.bound:
             return not self.bound or (self.bound > other.bound and other.bound != "")
         return other.is_below_bound and not self.is_below_bound
@@ -167,7 +168,7 @@ def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint 
 
 
 def _may_exceed(line: _BranchCursor, top: str | None) -> bool:
-    """Return whether a line may still have an id that is greater than `top`. True if `top` is None."""
+    """Return True if a line may still have an id that is greater than `top`, or if `top` is None."""
     if top is None or not line.bound:
         return True
     return line.bound > top or (line.bound == top and not line.is_below_bound)

@@ -54,7 +54,7 @@ def ancestors(
 def delta_history(
     store: Store, decoded: DecodedBy, asked: CheckpointName, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
-    """Return for each channel the value stored last, if any, and the writes since.
+    """Return, for each channel, the value that was stored last, if any, and the writes since then.
 
     Raises:
         ExpiredError: a part of a DeltaChannel's value has expired. Facts: thread, checkpoint, channels.

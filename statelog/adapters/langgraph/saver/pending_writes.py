@@ -62,7 +62,7 @@ class Pending(NamedTuple):
     """The checkpoint that has the writes."""
     follows: Follows
     similar: Similar | None
-    """Where most items of a long list may be stored already, because a node has returned or passed on a whole list."""
+    """The branches that may already store most items of a long list, because a node has passed on the list."""
 
 
 _others = attrgetter("others")
@@ -86,7 +86,7 @@ def pending(
     task_path: str,
     called: str,
 ) -> Pending:
-    """Return what to commit for the writes of a task.
+    """Return the writes of a task in the form in which they are committed.
 
     Args:
         codec: the codec of the writes.

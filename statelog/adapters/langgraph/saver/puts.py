@@ -82,7 +82,7 @@ class Trail(NamedTuple):
         return found
 
     def twins(self, snapshots: Sequence[str], asked: CheckpointName) -> Twins:
-        """Return where the items of channels that are stored whole may be stored already."""
+        """Return the places that may already store the items of channels that are stored whole."""
         count = 0
         held: list[tuple[Checkpoint, str]] = []
         for name in snapshots:
@@ -128,7 +128,7 @@ class PutBase(NamedTuple):
         *,
         has_deltas: bool,
     ) -> PutBase:
-        """Return the base after a put. `has_deltas` tells whether it has DeltaChannels."""
+        """Return the base after a put. `has_deltas` is True if it has DeltaChannels."""
         channels = items.after(self.channels, writes, made)
         trail = self.trail.after(changes.snapshots, made, own) if has_deltas or changes.snapshots else NO_TRAIL
         return _new(PutBase, (made, dict(versions), channels, own, trail))
@@ -234,7 +234,7 @@ class Changes(NamedTuple):
     """The lengths of lists that are written whole and are not small."""
 
     def similar(self, place: CheckpointName) -> Similar:
-        """Return where parts of lists that are written whole may be stored already."""
+        """Return the branches that may already store parts of the lists that are written whole."""
         return _new(Similar, (similar_lines(place.namespace), max(self.whole)))
 
     def needs(self, base: PutBase, metadata: Mapping[str, Any]) -> list[str]:
@@ -254,7 +254,7 @@ class Changes(NamedTuple):
         is_known: bool,
         is_together: bool,
     ) -> Twins | None:
-        """Return where the items to write may be stored already.
+        """Return the places that may already store the items to write.
 
         Args:
             base: the base of the checkpoint.

@@ -89,7 +89,7 @@ _DURABILITY = "__pregel_durability"
 
 
 def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
-    """With `durability="sync"` in a fleet, wait until the writes would survive the loss of this machine."""
+    """Wait until the writes would survive the loss of this machine, if a fleet is used with `durability="sync"`."""
     remote = session_of(store).owner.remote
     if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
         remote.wait(store.last_lsn)
@@ -407,7 +407,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         *,
         is_known: bool,
     ) -> None:
-        """Put on top of a base. `is_known` tells whether this saver has put the base and all its pending writes."""
+        """Put a checkpoint on a base. `is_known` is True if this saver has put the base and all its pending writes."""
         codec, lineage, bases = self._codec.of(place.thread_id), self._lineage(place.thread_id), self._bases
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         latest = place.id if base.own is None else max(base.own.latest, place.id)

@@ -225,7 +225,7 @@ class ValueCodec:
 
         Args:
             value: the value.
-            what: names the value in messages.
+            what: the name of the value in messages.
             path: the names that lead to the value, for a guard. The first one is the channel.
 
         Raises:
@@ -257,7 +257,7 @@ class ValueCodec:
         )
 
     def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return serialised bytes as a guard lets them be stored. Raises SecretError, CheckError, ValueTypeError."""
+        """Return serialised bytes as a guard allows them. Raises SecretError, CheckError, ValueTypeError."""
         refuse_plain_objects(value, ".".join(path) or "a value")
         made = guard.serialised(kind, data, path)
         if guard.on_write is not None and path != _OWN_PATH:
