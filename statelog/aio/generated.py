@@ -673,7 +673,7 @@ class MemoryCalls:
 
     @property
     def scope(self) -> str:
-        """The scope. It cannot be changed. See `statelog.Memory.scope`."""
+        """The scope of this memory. It cannot be changed. See `statelog.Memory.scope`."""
         return self.sync.scope
 
     async def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:

@@ -27,7 +27,7 @@ _SEEN_MAX = 4096
 
 
 class ProcessClocks:
-    """The clocks of this process, which tests replace."""
+    """The clocks of this process. Tests replace this object."""
 
     def __init__(self) -> None:
         self._first_seen: dict[int, int] = {}

@@ -71,7 +71,7 @@ def _read_event(view: View, lsn: int, commit: int) -> Happened:
 
 
 def before(view: View, happened: Happened) -> EntryRecord | None:
-    """Return the entry as it was before an event. None if it did not exist, or if retention has removed that record."""
+    """Return the entry as it was before an event. Return None if it did not exist, or if that record was removed."""
     lsn = happened.found.event.before
     try:
         found = read_entry(view, lsn) if lsn else None
@@ -143,7 +143,7 @@ def check_kept(view: View, board: int, after: int, until: int) -> None:
 
 
 def last_lost(view: View, board: int, after: int, until: int) -> int:
-    """Return the LSN of the last event between two LSNs that retention has removed, 0 if it has removed none."""
+    """Return the LSN of the last removed event between two LSNs, or 0 if retention has removed none there."""
     lost = 0
     for lsn in range(max(after, board) + 1, until + 1):
         if _look(view, lsn)[1] & FLAG_REDACTED and view.record(lsn).redacted().thread == board:

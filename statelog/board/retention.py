@@ -135,7 +135,7 @@ def prune(engine: Engine, board: int, rules: Sequence[RetentionRule], until: int
 
 
 def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> RetentionReport:
-    """Remove all records of keys whose entries are deleted, whatever their age.
+    """Remove all records of keys whose entries are deleted, regardless of their age.
 
     The record of the deletion itself has no value. It stays if it is later than LSN `until`,
     because a watcher has not read it yet.

@@ -96,23 +96,23 @@ class AllRights(Rights):
         super().__init__(None, {})
 
     def may(self, verb: str, key: str) -> bool:  # noqa: ARG002 - everything is allowed
-        """As declared."""
+        """Return True: every key is allowed."""
         return True
 
     def check(self, verb: str, key: str, *, shown: str | None = None) -> None:  # noqa: ARG002 - for bound rights
-        """As declared."""
+        """Raise UsageError for a write to a reserved key. Allow everything else."""
         if verb not in _READING and key.startswith(RESERVED):
             self.check_reserved("key", key)
 
     def check_any(self, verb: str, pattern: str) -> None:
-        """As declared."""
+        """Do nothing, because every key is allowed."""
 
 
 class OwnRights(AllRights):
-    """The rights of the library's own handles, which may do everything."""
+    """The rights of the library's own handles, which allow everything."""
 
     def check_reserved(self, argument: str, key: str) -> None:
-        """As declared."""
+        """Do nothing, because these handles may write reserved keys."""
 
 
 ALL = AllRights()

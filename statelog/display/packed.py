@@ -42,7 +42,7 @@ class Coded:
 
     @property
     def stored(self) -> tuple[str, Any]:
-        """The name of the codec, and what it stores."""
+        """The name of the codec, and the stored data."""
         raise NotImplementedError
 
 
@@ -164,7 +164,7 @@ def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], 
 
 
 def put_together(data: bytes) -> bytes:
-    """Join a header and the items after it to the whole value. This is the inverse of a cut."""
+    """Join the header of a cut value and the items after it, and return the whole value."""
     at = len(CUT) + _SIZE.size
     (count,) = _SIZE.unpack_from(data, len(CUT))
     sizes = [_SIZE.unpack_from(data, at + _SIZE.size * number)[0] for number in range(count)]

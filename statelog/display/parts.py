@@ -53,7 +53,7 @@ def size_of(value: Any) -> str:
 
 def leaf(value: object) -> str:
     """Return a value on one line."""
-    if isinstance(value, str | bytes):  # Cut it before its repr, because it may have megabytes.
+    if isinstance(value, str | bytes):  # Cut the value before its repr, because it may have megabytes.
         more = len(value) - _TEXT_CHARACTERS_MAX
         shown = printable(repr(value[:_TEXT_CHARACTERS_MAX]))
         return f"{shown} … {more:,} more" if more > 0 else shown

@@ -1,4 +1,4 @@
-"""Bases: images of a store cut in pieces, and the segments shipped since, merged into a few large ones.
+"""Bases. A base is an image of a store, cut into pieces, and the segments shipped since, merged into a few large ones.
 
 A new base refers to the pieces and segments of earlier bases instead of sending them again.
 """
@@ -128,7 +128,7 @@ def put_image(path: Path, base: BaseImage, known: Iterable[ImagePiece], put: Cal
 
 
 def encode(listed: Listed) -> bytes:
-    """Return the encoded list."""
+    """Encode the list of a base."""
     fields = {
         "format": 1,
         "size_bytes": listed.size_bytes,
@@ -141,7 +141,7 @@ def encode(listed: Listed) -> bytes:
 
 
 def decode(name: str, data: bytes) -> Listed:
-    """Decode a list. Raises CorruptionError if it is damaged. Facts: object."""
+    """Decode the list of a base. Raises CorruptionError if the list is damaged. Facts: object."""
     try:
         fields: Any = cbor.decode(inflate(name, data))
         pieces = tuple(ImagePiece(digest, object_name) for digest, object_name in fields["pieces"])

@@ -1,8 +1,7 @@
 """Buckets of S3, Google Cloud, Azure and compatible services as a storage, through obstore.
 
-The conditions are those of HTTP: put if absent, put if the ETag matches. Two objects with equal
-bytes may have the same token, which is an MD5 on S3. This is safe because a head never returns to
-earlier bytes.
+Writes use conditional HTTP requests: put if absent, put if the ETag matches. Two objects with equal bytes may have the
+same token, which is an MD5 on S3. This is safe because a head never returns to earlier bytes.
 
 obstore retries a request after a server error or a lost connection, and a read also after a
 timeout. If the first attempt to create an object has succeeded, the retry reports that the object

@@ -43,7 +43,7 @@ _LOCK_COUNT = 64
 """The number of lock files. Many object names share one file, so that a folder has only a few of them."""
 
 _NEW_S_MAX = 3600
-"""A temporary file older than this belongs to a process that has died."""
+"""The age after which a temporary file belongs to a process that has died."""
 
 _TRIES_MAX = 100
 """The maximum number of tries to create a file. Other processes remove its folder whenever that folder is empty."""

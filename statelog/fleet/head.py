@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
         first: number of the first segment that counts. Numbers have no gaps.
         last: number of the last segment, below `first` if there is none; None while the epoch
             continues.
-        cut: position in the log at its end; None while it continues, or if it has no segment.
+        cut: position in the log at the end of the stretch; None while the stretch continues, or if it has no segment.
     """
 
     epoch: int
@@ -59,7 +59,7 @@ class HeadContents:
 
     Attributes:
         epoch: number of owners so far.
-        owner: the owner's name, for people, and 16 bytes that are unique to this opening.
+        owner: the owner's name, for messages, and 16 bytes that are unique to this opening.
         state: "opening": the tail's cut is not recorded yet. "free": the store has no owner, and
             the tail is closed.
         beat: a counter that the owner advances.

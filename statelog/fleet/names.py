@@ -11,7 +11,7 @@ COPY = ".state"
 """The suffix of a store's file on a machine."""
 
 _DIGITS = 12
-"""Digits of a number, so that names sort like numbers."""
+"""The number of digits of a number in a name, so that names sort like numbers."""
 
 _NAME_BYTES_MAX = 200
 """The maximum size of a quoted name. With the suffixes of local files it stays below the file systems' 255 bytes."""

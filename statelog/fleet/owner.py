@@ -341,7 +341,7 @@ class Owner:
         self._is_parked = True
 
     def _change(self, asked: Change, done: Callable[[], None] = lambda: None) -> None:
-        """Change the head. If the outcome is unknown, the change is repeated before any other."""
+        """Change the head. If the outcome is unknown, this change is repeated before any other change."""
         self._unsettled = asked, done
         self._owned = self._performer.perform(asked(self._owned))
         self._unsettled = None
@@ -360,7 +360,7 @@ class Owner:
         return count >= _SEGMENTS_MAX or self._tail_bytes > _LOG_BYTES_MIN
 
     def _make_base(self) -> None:
-        """Make a base. After a failure, repeat the same one, since no name is used twice (F4)."""
+        """Make a base. After a failure, make the same base again, since no name is used twice (F4)."""
         if self._is_parked:
             self._take_up()
         path = self._store.path.with_name(f".{self._store.path.name}.base")
@@ -436,7 +436,7 @@ class Owner:
     # ------------------------------------------------------------------------------------------
 
     def _stop(self, error: StatelogError) -> None:
-        """Stop for good: this copy takes no more commits."""
+        """Stop permanently: this copy accepts no more commits."""
         if isinstance(error, FencedError):
             error = self._fenced(error)
             with contextlib.suppress(StatelogError):
@@ -482,7 +482,7 @@ class Owner:
 
 
 def _again(error: StatelogError) -> StatelogError:
-    """Return a copy of the error, since each thread must raise its own."""
+    """Return a copy of the error, since each OS thread must raise its own object."""
     made = type(error)(error.message, **error.facts)
     made.__cause__ = error.__cause__
     return made

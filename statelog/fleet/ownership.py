@@ -1,4 +1,4 @@
-"""Decide who may own a store: one process on a machine, and the one machine that the storage admits."""
+"""Decide who may own a store: only one process of a machine, and only the machine that the storage admits."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def check_period(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """How much of a store is in the storage.
+    """The state of shipping: how much of a store the storage has.
 
     Attributes:
         shipped_lsn: the last LSN that is shipped.

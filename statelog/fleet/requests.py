@@ -62,9 +62,7 @@ class Performer:
                 facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
                 raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
-            if isinstance(
-                request, CreateObject | SwapObject
-            ):  # An answer to a read does not show that writes are possible.
+            if isinstance(request, CreateObject | SwapObject):  # A successful read does not show that writes work.
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()

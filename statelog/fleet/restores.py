@@ -121,7 +121,7 @@ def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = Fa
 
 
 def segments_of(head: HeadContents) -> list[str]:
-    """Return the names of a tail's segments, except those of a stretch that continues."""
+    """Return the names of a tail's segments, without a stretch that continues."""
     return [
         names.segment(stretch.epoch, number)
         for stretch in head.tail
@@ -444,7 +444,7 @@ def store_id(store: Store) -> bytes:
 
 
 def _take_fence_off(performer: Performer, path: Path) -> None:
-    """Replace a fenced file that no process has open with an image of it, which is not fenced."""
+    """Replace a fenced file that no process has open by an image of the file, which is not fenced."""
     with open_for_records(path, key=performer.key) as store:
         if not store.fenced:
             return

@@ -129,7 +129,7 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
 
 
 def about(name: str, data: bytes) -> SegmentHeader:
-    """Return the unchecked description in a segment's header. Only `expand` checks it.
+    """Return the description in a segment's header, unchecked. Only `expand` checks that it is correct.
 
     Raises:
         CorruptionError: the data is not a segment. Facts: object.

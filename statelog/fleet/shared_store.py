@@ -323,7 +323,7 @@ class Sharer(Follower):
         listed = bases.encode(made._replace(before=ended.encode(), time_us=now_us()))
         self._performer.put(bases.list_name(base), listed)
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
-            if self._head.base != begun.base:  # Another host has begun a base meanwhile, and was faster.
+            if self._head.base != begun.base:  # Another host was faster, and has begun a base meanwhile.
                 return
             based = self._head.based(base, 1 + sum(each.last <= base.lsn for each in met))
             self._turns.change(based.encode())

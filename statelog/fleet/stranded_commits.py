@@ -25,7 +25,7 @@ def export_lost(
 
     Args:
         stranded: path of the file.
-        live: the store as it is now, or None if there is none.
+        live: path of the current store, or None if the store does not exist.
         target: a binary file. Nothing is written if no thread has continued.
         suffix: suffix of the ids of copies.
         key: the key of both files, or None if they have no key.

@@ -24,10 +24,10 @@ CHANNEL = "statelog_fleet"
 """The channel on which hosts are notified of an append; the message is the segment's name."""
 
 _IDLE_MS = 10_000
-"""A host that is idle this long during its turn loses it."""
+"""The idle time after which a host loses its turn."""
 
 _LOOKS_S = 30.0
-"""How long to look for the outcome of a commit."""
+"""The maximum time for finding out whether a commit has succeeded."""
 _PAUSE_S_MAX = 2.0
 
 _END = "log/\x7f"

@@ -41,7 +41,10 @@ _EDGE = rb"[A-Za-z0-9+/_-]?"
 _LINE_BREAK = rb"(?:[\r\n]|\\{1,7}[rn])*"
 _PIECE_SIZE = 12
 _SCANNED_SIZE_MAX = 16
-"""The number of bytes of each form for which a fast scan looks. Only if it finds some are the whole forms searched."""
+"""The number of bytes of each form that a fast scan looks for.
+
+The whole forms are searched only if the scan finds one.
+"""
 
 _CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")
 """The pattern of the digits of escapes, which may be written in upper or lower case."""

@@ -242,7 +242,7 @@ def _phrases_in(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _is_said(text: str, at: int, kind: str | None) -> bool:
-    """Return True if the text before the phrase at `at` makes the phrase an order or a heading."""
+    """Return True if the text before a phrase that begins at `at` makes the phrase an order or a heading."""
     begins = {"order": _BEGINS, "head": _HEAD_BEGINS}.get(kind or "")
     return begins is None or begins.search(text, max(0, at - _BEGINS_SIZE_MAX), at) is not None
 

@@ -27,7 +27,7 @@ def _engine() -> Any:
 
 
 def literal(text: bytes) -> bytes:
-    """Return the pattern that finds a text."""
+    """Return a pattern that matches exactly this text."""
     return b"".join([b"\\x%02x" % byte for byte in text])
 
 

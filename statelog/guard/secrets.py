@@ -145,7 +145,7 @@ class _NamedMembers:
 
 
 def _in_json(name: str) -> bytes:
-    """Return the pattern of a name in JSON."""
+    """Return the pattern that matches a name in JSON, with escapes and wildcards."""
     return b"".join([_WILDCARDS.get(each) or _character_in_json(each) for each in name])
 
 

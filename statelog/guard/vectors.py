@@ -60,7 +60,7 @@ class Vectors:
                 self._above.update(place[:size] for size in range(len(place)))
 
     def erased(self, item: bytes, path: Path) -> bytes:
-        """Erase each of these vectors in an encoded value. Return the same object if it has none."""
+        """Erase the vectors of texts with secrets in an encoded value. Return the same object if it has none."""
         if path and path[0] in self._facts:
             return cbor.encode(_without_vectors(cbor.decode(item, loosely=True), path[1:] == (_FACT_VECTOR,)))
         if path[:1] != (_CHANNEL,) or not self.is_sensitive(path):

@@ -68,12 +68,12 @@ class Memory:
 
     @property
     def scope(self) -> str:
-        """The scope. It cannot be changed."""
+        """The scope of this memory. It cannot be changed."""
         return self._scope
 
     @property
     def store(self) -> Store:
-        """The store."""
+        """The store that has this memory."""
         return self._store
 
     # --- facts ------------------------------------------------------------------------

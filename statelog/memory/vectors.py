@@ -160,7 +160,7 @@ class Matrix:
 
         The result stays valid while rows are added, because existing rows do not change.
         """
-        count = len(self.owners)  # Do not use `@`: its order of addition differs by row.
+        count = len(self.owners)  # With `@`, equal vectors could get unequal scores.
         return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self.owners
 
     def nearest(self, query: Any, first: int) -> Iterator[tuple[str, str]]:

@@ -334,7 +334,7 @@ def _decode_header(reader: FrameReader, frame: Frame) -> Header:
 
 
 def _check_format(frame: Frame) -> None:
-    """Reject a newer format before any other field of the header is read."""
+    """Raise FormatError for a newer format, before any other field of the header is read."""
     try:
         kernels.cbor_check(frame.payload)
         fields = cbor.decode(frame.payload)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_image_of(engine: Engine, target: str | os.PathLike[str] | ExportTarget) -> ImageReport:
-    """Write an image; see `Store.image`."""
+    """Write an image of a store; see `Store.image`."""
     if not isinstance(target, str | os.PathLike):
         check_target(target)
         return ImageReport(*write_image(engine.store_file.lmdb_file, partial(write_to, target)))

@@ -133,7 +133,7 @@ class RecordChecker:
         return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
 
     def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node. Its identity must have been requested before."""
+        """Return a node. The caller must have called `identity` for it before."""
         row = self._row(lsn, number)
         assert row is not None
         assert row[:2] == (type_, digest)

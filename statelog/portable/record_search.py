@@ -166,7 +166,7 @@ class RecordFinder:
         for entry in entries:
             key, offset, size, is_database, overflow_page = entry
             if not self._has_header:
-                _read_header(self._pages, entry)  # Called because it raises NewerFormatError.
+                _read_header(self._pages, entry)  # This raises NewerFormatError for a newer format.
             if len(key) == _LSN_SIZE_BYTES and not is_database:
                 is_record = self._take(int.from_bytes(key), offset, size - self._mac_size_bytes, trust)
                 if is_record and overflow_page:

@@ -185,7 +185,10 @@ class Writing(Lookups):
         return b"".join(parts)
 
     def _borrow(self, digest: bytes, thread: int, borrowed: list[bytes]) -> keys.SharedNodePlace | None:
-        """Return the location of a widely shared node, or None. Note the digest if another thread owns the node."""
+        """Return the location of a widely shared node, or None.
+
+        If another thread owns the node, add its digest to `borrowed`.
+        """
         payload = self._overlay.get_index(keys.encode_digest_key(digest))
         if payload is None:
             return None

@@ -54,7 +54,7 @@ _PARTIAL_REDUCERS = frozenset({"merge", "deep_merge"})
 
 
 def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the options that this version of pydantic supports."""
+    """Return the options that this version of pydantic supports."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in known}
 

@@ -76,7 +76,7 @@ class PlainCheck:
         try:
             return dump(value, path or self._channel)
         except RecursionError:
-            return value  # The encoder refuses this cycle or depth.
+            return value  # The encoder refuses a cycle, or a value that is too deep.
         except MisfitError as misfit:
             raise ValidationError(
                 str(misfit),
@@ -88,7 +88,7 @@ class PlainCheck:
 
 
 def _write_shape(reducer: str, shape: Shape) -> Dump:
-    """Return the shape of a write to a channel with this reducer."""
+    """Return the function that dumps a write to a channel with this reducer."""
     items = ANY if shape.items is None else shape.items
     if reducer == "append":
         return items.dump

@@ -340,7 +340,7 @@ def _name(argument: Any) -> str:
 
 
 def _is_model(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")  # A program with a model has imported it.
+    pydantic = sys.modules.get("pydantic")  # A program that declares a model has imported pydantic.
     if pydantic is None:
         return False
     return issubclass(cls, pydantic.BaseModel) or "__pydantic_fields__" in vars(cls)

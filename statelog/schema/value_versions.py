@@ -1,4 +1,4 @@
-"""Versioned schemas for single values, such as those of entries of the board: a value is a dict of fields.
+"""Versioned schemas for single values, such as the values of the board's entries. A value is a dict of fields.
 
 A stored value has a label: the name and the version of its schema, or None for version 1.
 """

@@ -272,7 +272,7 @@ class TextFinder:
 
     @property
     def tree(self) -> Tree:
-        """The root, opened for reading."""
+        """The tree of the state, opened at its root."""
         workspace = self._nodes.workspace
         if self._tree is None:
             self._tree = Tree(workspace, workspace.read(ROOT, *self._root))

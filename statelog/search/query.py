@@ -71,7 +71,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
 
 
 def _has_token(phrase: str, tokenizer: str) -> bool:
-    """Return True if the tokenizer finds a token in a phrase. FTS5 has special rules for a phrase without one."""
+    """Return True if the tokenizer finds a token in a phrase. FTS5 treats a phrase without a token specially."""
     if tokenizer == "trigram":
         return len(phrase) >= _TRIGRAM_MIN
     if phrase.isalnum():

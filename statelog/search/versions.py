@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _STATES_MAX: Final = 2048
 _ROWS_MAX: Final = 4096
 _PAGES_READ: Final = 4
-"""The number of pages to read from the page of a hit on.
+"""The maximum number of version pages to read at once, starting with the page of a hit.
 
-Most threads have fewer, so the last page read is the head's.
+Most threads have fewer pages, so the last page that was read is that of the head.
 """
 
 
@@ -154,7 +154,7 @@ class Versions:
         return graphs.delta_items(self.view, thread_id, found, channel)
 
     def state(self, digest: bytes, lsn: int, number: int) -> TextFinder:
-        """Return the state under a root."""
+        """Return the finder of texts in the state with this root."""
         state = self._states.get((digest, lsn))
         if state is None:
             state = self._states[digest, lsn] = TextFinder((digest, lsn, number), self._nodes, self._hash_of)

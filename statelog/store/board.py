@@ -154,7 +154,8 @@ class Board(ReadBoard, OldBoardNames):
     ) -> Entry:
         """Merge a value into an entry within the commit. `update(key, reducers.add, 1)` needs no retry.
 
-        If there is no entry, the value is merged into an empty channel and the entry is created. The expiry time stays.
+        If the entry does not exist, the value is merged into an empty channel and the entry is created. The expiry time
+        stays.
 
         Raises:
             ReducerTypeError: the value does not merge with the entry.
@@ -540,7 +541,7 @@ class Board(ReadBoard, OldBoardNames):
         After that, another process may claim the entry, so no clean-up is needed after a process has died.
 
         Args:
-            pattern: a pattern of keys, see `list`, or several patterns. One entry of all that match is claimed.
+            pattern: a pattern of keys, see `list`, or several patterns. One entry of all matching entries is claimed.
             lease_s: the duration of the claim.
             wait_s: the maximum time to wait for an entry. The longest waiter is woken first.
             max_attempts: the number of claims after which an entry is not claimed again.

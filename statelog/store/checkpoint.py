@@ -120,7 +120,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def state_digest(self) -> str:
-        """The hex digest of the state. Equal states have equal digests, whatever their history."""
+        """The hex digest of the state. Equal states have equal digests, even with different histories."""
         return self._event.root_digest.hex()
 
     @property

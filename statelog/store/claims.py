@@ -113,10 +113,10 @@ class Claim(Fence):
 
         Raises:
             LeaseLostError: as for `renew`.
-            UsageError: as for `renew`, or `to` is not a valid prefix that ends in a slash. The claim goes on.
-            ValueTypeError, LimitError: the result cannot be stored, or the new key is too long. The claim goes on.
+            UsageError: as for `renew`, or `to` is not a valid prefix that ends in a slash. The claim continues.
+            ValueTypeError, LimitError: the result cannot be stored, or the new key is too long. The claim continues.
             SchemaVersionError, ValidationError: the new key has a schema (`Board.schema`), and the result does not fit
-                it, or the entry there has a newer version. The claim goes on.
+                it, or the entry there has a newer version. The claim continues.
         """
         target = None
         if to is not None:
@@ -184,7 +184,7 @@ class Claim(Fence):
 
 
 class Lease(Fence):
-    """A lease of a name by this handle. As a context manager, it is released at the end of the block.
+    """A lease that this handle holds. As a context manager, it releases the lease at the end of the block.
 
     Attributes:
         name: the name of the lease.

@@ -1,4 +1,4 @@
-"""Entries of the board, as the public API returns them."""
+"""The public class of the board's entries, and the conversion of records to entries."""
 
 from __future__ import annotations
 

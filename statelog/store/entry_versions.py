@@ -33,7 +33,7 @@ class EntrySchemas:
         self._lock = threading.Lock()
 
     def declare(self, pattern: KeyPattern, schema: Versioned[Any, Any]) -> None:
-        """Declare the schema of the keys that match a pattern, in place of an earlier one of the same pattern."""
+        """Declare the schema of the keys that match a pattern. This replaces an earlier schema of the same pattern."""
         with self._lock:
             declared = [each for each in self._declared if each[0].text != pattern.text]
             declared.append((pattern, schema))

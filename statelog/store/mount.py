@@ -112,7 +112,7 @@ class Mountable:
         return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
 
     def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, or an empty text for other channels."""
+        """Return the item key of an upsert channel, or empty bytes for other channels."""
         return self.read_schema().reducer(channel).parameter.encode()
 
 

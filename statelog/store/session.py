@@ -47,7 +47,7 @@ class AnySession(Protocol):
         """Return a reader of nodes that outlives views."""
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
-        """Run `work` and return its result. Without `is_flushed`, a later flush makes it durable."""
+        """Run `work` and return its result. Without `is_flushed`, a later flush makes the result durable."""
 
     def flush(self) -> None:
         """Flush writes that are not yet durable."""
@@ -95,7 +95,7 @@ class StoreSession:
         return Workspace(self.engine.read_node, source_many=self.engine.read_nodes)
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
-        """Commit a checkpoint. Without `is_flushed`, a later flush makes it durable."""
+        """Commit a checkpoint. Without `is_flushed`, a later flush makes the commit durable."""
         if transactions_here():
             refuse_beside(self.engine, BY_TX)
         return self.engine.commit(work, is_flushed=is_flushed)

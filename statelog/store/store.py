@@ -462,7 +462,7 @@ class Store(Threads, OldStoreNames):
             size_bytes_max: the maximum size of the value as one CBOR item; see `Checkpoint.size`.
             items_max: the maximum number of items of a list, a dict or a set, or of channels of a state. With neither,
                 this limit is removed.
-            channel: the channel. By default, the whole state.
+            channel: the channel. By default, the limit is on the whole state.
             threads: a pattern of thread ids, as for file names.
             warns: whether the limit only warns. A channel may have one limit that warns, and one that does not.
 
@@ -828,7 +828,7 @@ def open(
         interval_ms: the maximum delay of a flush after a commit, from 1 to 60,000 (default 50). If this process opens
             the store several times, the shortest interval applies.
         max_size_bytes: the maximum size of the file (default 256 GiB). If processes give different sizes, the largest
-            applies.
+            size applies.
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
             (default 10).
         expect: an anchor of the store (`Store.anchor`). A file that does not have the anchor's history is closed again,

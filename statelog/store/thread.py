@@ -906,7 +906,7 @@ class Thread(Written[S, W]):
         return lsn, number
 
     def _check_not_deleted(self, view: View) -> None:
-        """Raise ThreadDeletedError if this object's thread was deleted, even if its id was re-created."""
+        """Raise ThreadDeletedError if this object's thread was deleted, even if a thread with its id was re-created."""
         if self._lsn is not None and self._session.is_final and not view.is_alive(self._lsn):
             raise writer.deleted_error(self._id)
 

@@ -299,7 +299,7 @@ class MapView(Mapping[str, Any]):
 
     @property
     def tree(self) -> Tree | None:
-        """The stored tree, or None for a small dict (internal)."""
+        """The stored tree, or None for a small dict. This is internal."""
         return self._source if isinstance(self._source, Tree) else None
 
     def __reversed__(self) -> Iterator[str]:

@@ -30,7 +30,7 @@ SLOT_LINES_MAX: Final = 32
 """The maximum number of a process's lines with a slot in the wake-up file, so that slots remain for other processes."""
 
 _SLICE_S: Final = 0.05
-"""The longest sleep while some commits do not wake the thread."""
+"""The longest sleep of the thread while some commits do not wake it."""
 _TICK_S: Final = 0.25
 """The longest sleep while every relevant commit wakes the thread.
 

@@ -151,7 +151,7 @@ class Watch:
 
     @property
     def condition(self) -> Condition:
-        """The condition of a waiting task: `poll` has something to return."""
+        """The condition of a waiting task: there may be new events for the watch."""
         return Condition(lambda _waiter: (self._has_news(), None), patterns=(self._subscription.pattern,))
 
     def _has_news(self) -> bool:
