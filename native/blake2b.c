@@ -1,5 +1,5 @@
-/* BLAKE2b (RFC 7693) with a personalisation. Unkeyed with a digest of 20 bytes, it identifies nodes,
- * checkpoints and records. Keyed, it is the MAC of index rows.
+/* BLAKE2b (RFC 7693) with a personalisation. An unkeyed digest of 20 bytes identifies nodes, checkpoints and
+ * records. A keyed digest is the MAC of an index row.
  *
  * Trust: none needed, because any bytes have a digest. tests/native compares this code with hashlib. */
 #include "internal.h"
@@ -9,14 +9,15 @@ static const uint64_t IV[8] = {
     UINT64_C(0xA54FF53A5F1D36F1), UINT64_C(0x510E527FADE682D1), UINT64_C(0x9B05688C2B3E6C1F),
     UINT64_C(0x1F83D9ABFB41BD6B), UINT64_C(0x5BE0CD19137E2179)};
 
-/* Written as shifts, so that the compiler emits one load on little-endian machines. */
+/* The value is composed of shifts, because compilers turn these into one load on little-endian machines. */
 static inline uint64_t load_le(const uint8_t *from)
 {
     return (uint64_t)from[0] | (uint64_t)from[1] << 8 | (uint64_t)from[2] << 16 | (uint64_t)from[3] << 24 |
            (uint64_t)from[4] << 32 | (uint64_t)from[5] << 40 | (uint64_t)from[6] << 48 | (uint64_t)from[7] << 56;
 }
 
-/* State and message are named variables, and every round names its words. This is a third faster than arrays. */
+/* State and message are named variables, and every round names its words. This is faster than arrays by a
+ * third. */
 #define ROTATE(x, n) ((x) >> (n) | (x) << (64 - (n)))
 #define MIX(a, b, c, d, x, y)        \
     do {                             \
@@ -41,7 +42,7 @@ static inline uint64_t load_le(const uint8_t *from)
         MIX(v3, v4, v9, v14, w[o], w[p]);                     \
     } while (0)
 
-/* `hashed` is the number of bytes up to the end of this block. It fits 64 bits. */
+/* Hash one block. `hashed` is the number of bytes up to the end of this block, which fits into 64 bits. */
 static void compress(uint64_t h[8], const uint8_t *block, uint64_t hashed, bool is_last)
 {
     uint64_t w[16];
@@ -70,7 +71,8 @@ static void compress(uint64_t h[8], const uint8_t *block, uint64_t hashed, bool 
 static void begin(sl_hash *hash, const char personal[16], size_t key_size, size_t digest_size)
 {
     memcpy(hash->h, IV, sizeof IV);
-    hash->h[0] ^= UINT64_C(0x01010000) ^ key_size << 8 ^ digest_size; /* Depth 1, fan-out 1. */
+    /* The tree depth is 1, and the fan-out is 1. */
+    hash->h[0] ^= UINT64_C(0x01010000) ^ key_size << 8 ^ digest_size;
     hash->h[6] ^= load_le((const uint8_t *)personal);
     hash->h[7] ^= load_le((const uint8_t *)personal + 8);
     hash->hashed = 0;

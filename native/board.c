@@ -1,4 +1,4 @@
-/* Reads several records of entries of the board at once (FORMAT.md 3 to 5).
+/* The kernel that reads several records of board entries at once (FORMAT.md 3 to 5).
  *
  * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its
  * type and digest.
@@ -24,15 +24,16 @@ enum {
 };
 enum { ACT_DELETE = 1, ACT_EXPIRE = 2, ACT_COMPLETE = 7, ACT_DEAD = 9 };
 
-static const uint8_t VALUE_KEY[] = {0x65, 'v', 'a', 'l', 'u', 'e'}; /* the channel of an entry's value, as an item */
+/* The name of the channel of an entry's value, as an item. */
+static const uint8_t VALUE_KEY[] = {0x65, 'v', 'a', 'l', 'u', 'e'};
 
-/* A record, and the fields of its body that refer to the value. */
+/* A record with the fields of its body that refer to the value. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
     uint64_t lsn;
     const uint8_t *root_digest;
-    uint64_t root_lsn; /* 0: the root is in this record */
+    uint64_t root_lsn; /* 0 if the root is in this record. */
     uint64_t root_node;
 } entry_record;
 
@@ -75,7 +76,7 @@ static bool take_null(sl_reader *in)
     return sl_item_open(in, &item) && item.shape == SL_ITEM_NULL;
 }
 
-/* Read bytes or text; NULL for a null item. */
+/* Read a byte string or a text. A null item gives NULL. */
 static bool take_string(sl_reader *in, sl_shape shape, const uint8_t **bytes, size_t *size)
 {
     sl_item item;
@@ -108,7 +109,7 @@ static bool goes(uint64_t act)
     return act == ACT_DELETE || act == ACT_EXPIRE || act == ACT_COMPLETE || act == ACT_DEAD;
 }
 
-/* Read the body of a record. False unless the entry exists, is not claimed, and has no error. */
+/* Read the body of a record. Return false unless the entry exists, is not claimed, and has no error. */
 static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent, size_t *agent_size,
                       sl_entry_facts *facts)
 {
@@ -129,7 +130,7 @@ static bool body_read(entry_record *record, sl_reader *in, const uint8_t **agent
 
 /* --- the value ------------------------------------------------------------------------------------ */
 
-/* Write the value of a slot. False unless the value is inline or in a leaf of this record. */
+/* Write the value of a slot. Return false unless the value is inline or in a leaf of this record. */
 static bool put_small(const entry_record *record, const uint8_t *slot, size_t size, uint64_t lsn, uint64_t number,
                       sl_writer *out)
 {
@@ -169,7 +170,7 @@ static bool put_head(int kind, uint64_t count, sl_writer *out)
     }
 }
 
-/* Write a list, dict, tuple or set. False unless its tree has one level, and all of its values are small. */
+/* Write a list, dict, tuple or set. Return false unless its tree has one level and all of its values are small. */
 static bool put_tree(const entry_record *record, const uint8_t *digest, uint64_t number, sl_writer *out)
 {
     found_node node;
@@ -223,8 +224,8 @@ static bool record_is_sound(const uint8_t *bytes, size_t size, uint64_t lsn)
            sl_load_be(bytes, CHECKSUM_SIZE) == sl_checksum(bytes + CHECKSUM_SIZE, size - CHECKSUM_SIZE);
 }
 
-/* Read an entry into `facts`. Write its agent and its value to `out`; if the value is elsewhere or too large, write the
- * digest of the root instead. `out` may become full. */
+/* Read an entry into `facts`. Write its agent and its value to `out`; if the value is elsewhere or too large,
+ * write the digest of the root instead. This may fill `out`. */
 static bool entry_read(const uint8_t *bytes, size_t size, bool with_value, bool is_first, sl_writer *out,
                        sl_entry_facts *facts)
 {
@@ -271,7 +272,7 @@ int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *
         size_t end = (size_t)sl_load_be(ends + 8 * i, 8);
         sl_entry_facts facts = {.lsn = sl_load_be(lsns + 8 * i, 8)};
         facts.is_plain = entry_read(records + at, end - at, with_values != 0, i == 0, &writer, &facts);
-        if (writer.full && i > 0) { /* the caller reads this record with the next call */
+        if (writer.full && i > 0) { /* The caller reads this record with the next call. */
             break;
         }
         if (writer.full || !facts.is_plain) {

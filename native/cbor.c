@@ -1,4 +1,4 @@
-/* CBOR: check and walk items of the profile in FORMAT.md 7 (RFC 8949 section 4.2.1, restricted).
+/* CBOR: checks and walks over items of the profile in FORMAT.md 7 (RFC 8949 section 4.2.1, restricted).
  *
  * Trust: none. Nesting uses a stack of SL_DEPTH_MAX frames, never recursion.
  * Invariant: an item that sl_item_skip accepts has exactly one encoding, so equal values have equal bytes. */
@@ -86,7 +86,7 @@ static double half_to_double(unsigned half)
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
-/* True if `number` is exactly representable as a half. `number` is not NaN. */
+/* Return true if `number`, which is not NaN, is exactly representable as a half. */
 static bool half_from_double(double number, uint64_t *half)
 {
     uint64_t bits;
@@ -142,7 +142,7 @@ void sl_put_float(sl_writer *out, double number)
     }
 }
 
-/* Decode a float of 2, 4 or 8 bytes. False unless this is its shortest form. */
+/* Decode a float of 2, 4 or 8 bytes. Return false unless this is its shortest form. */
 static bool float_read(unsigned info, uint64_t bits, double *number)
 {
     uint64_t half;
@@ -163,7 +163,7 @@ static bool float_read(unsigned info, uint64_t bits, double *number)
 
 /* --- text ----------------------------------------------------------------------------------------- */
 
-/* The size of the UTF-8 sequence at `at` (Unicode, table 3-7), or 0 if it is invalid. */
+/* Return the size of the UTF-8 sequence at `at` (Unicode, table 3-7), or 0 if it is invalid. */
 static size_t utf8_sequence_size(const uint8_t *at, size_t left)
 {
     uint8_t lead = at[0];
@@ -340,7 +340,7 @@ static bool child_is_ordered(const frame *top)
            top->shape == SL_ITEM_FROZENSET;
 }
 
-/* The child [child_at, end) is complete: check its order, and move to the next one. */
+/* Finish the child [child_at, end): check its order, and move to the next child. */
 static bool child_close(frame *top, const uint8_t *bytes, size_t end)
 {
     if (child_is_ordered(top)) {

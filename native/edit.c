@@ -1,7 +1,7 @@
-/* Replaces entries of one chunk, if no chunk boundary moves.
+/* The kernel that replaces entries of one chunk, if no chunk boundary moves.
  *
  * Trust: none.
- * Invariant: the result closes exactly where the given chunk closed: at its end, or (an open level) nowhere.
+ * Invariant: the result closes exactly where the given chunk closed: at its end or, for an open level, nowhere.
  * Otherwise the result is SL_FALLBACK, and the caller takes the path that moves boundaries. */
 #include "internal.h"
 
@@ -15,7 +15,7 @@ static place place_of(const sl_entries *it)
     return (place){it->in.at, it->locators.at};
 }
 
-/* Returns SL_OK if the chunk closes only at its end (with `is_closed`), or nowhere (without it). */
+/* Return SL_OK if the chunk closes only at its end (with `is_closed`) or nowhere (without it). */
 static int boundaries_keep(const sl_writer *out, int kind, unsigned level, size_t body_at, size_t body_end,
                            uint64_t count, bool is_closed)
 {

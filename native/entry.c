@@ -1,10 +1,10 @@
-/* Makes the record of one event of an entry or of a lease, and the index changes that follow (FORMAT.md 5 and 6).
+/* The kernel that encodes the record of an event of an entry or a lease, and its index changes (FORMAT.md 5 and
+ * 6).
  *
  * Trust: none in nodes. Numbers, texts and items are written unchecked, because the caller has made or checked them.
  * Invariant (T6): the record and the index changes are those that the general path makes, byte for byte. See
  * tests/properties/test_entry_kernel.py. The result is SL_FALLBACK if the value is cut into pieces, closes a chunk, or
- * may be stored already.
- */
+ * may be stored already. */
 #include "internal.h"
 
 enum {
@@ -20,7 +20,7 @@ enum { MAJOR_UNSIGNED = 0, MAJOR_BYTES = 2, MAJOR_TEXT = 3, MAJOR_ARRAY = 4, NUL
 enum { BODY_FIELDS = 14, ORDER_FIELDS = 3, CLAIM_FIELDS = 5 };
 enum { ACT_DELETE = 1, ACT_EXPIRE = 2, ACT_RELEASE = 6, ACT_COMPLETE = 7, ACT_DEAD = 9 };
 
-/* Offsets in `fixed`; see sl_entry_make. */
+/* The offsets in `fixed`, which sl_entry_make describes. */
 enum {
     THREAD_AT = 0,
     ACT_AT = 8,
@@ -41,7 +41,7 @@ enum {
 };
 
 typedef struct {
-    uint64_t lsn; /* 0: the index has no row for this key */
+    uint64_t lsn; /* 0 if the index has no row for this key. */
     uint64_t expires_us;
     uint64_t order_us;
     uint64_t rank;
@@ -54,12 +54,12 @@ typedef struct {
     const uint8_t *key;
     size_t key_size;
     uint64_t lsn;
-    uint64_t root_lsn; /* 0: no value */
+    uint64_t root_lsn; /* 0 if there is no value. */
     uint64_t root_node;
     const uint8_t *root_digest;
     bool is_claimed;
     bool is_lease;
-    bool stays; /* the entry exists after the event */
+    bool stays; /* Whether the entry exists after the event. */
     bool was_there;
 } entry_event;
 
@@ -78,7 +78,7 @@ static bool goes(uint64_t act)
 
 /* --- the value ------------------------------------------------------------------------------------ */
 
-/* Make the nodes of the new value, and set the location of the root. If the root is equal, its location stays. */
+/* Make the nodes of the new value, and set the location of the root. An unchanged root keeps its location. */
 static int change_value(sl_step *step, entry_event *event, const uint8_t *changes, size_t changes_size)
 {
     static const uint8_t empty[] = {SL_KIND_DICT, 0, 0, 0};
@@ -95,7 +95,7 @@ static int change_value(sl_step *step, entry_event *event, const uint8_t *change
         return SL_OK;
     }
     if (status == SL_OK && step->made.large_count > 0) {
-        return SL_FALLBACK; /* the store may have this leaf already */
+        return SL_FALLBACK; /* The store may already have this leaf. */
     }
     if (status == SL_OK) {
         step->made.root_row = step->row;
@@ -162,19 +162,19 @@ static void put_body(sl_writer *body, const entry_event *event, const uint8_t *a
     sl_put_head(body, MAJOR_TEXT, event->key_size);
     sl_put(body, event->key, event->key_size);
     sl_put(body, agent, agent_size);
-    put_field(body, fixed, ROW_AT); /* the LSN of the last record of the key */
+    put_field(body, fixed, ROW_AT); /* This is the LSN of the last record of the key. */
     put_field(body, fixed, CREATED_AT);
     put_field(body, fixed, EXPIRES_AT);
     put_root(body, event);
     put_order(body, fixed);
     put_claim(body, event);
     sl_put(body, error, error_size);
-    sl_put_head(body, MAJOR_ARRAY, 0); /* no nodes are borrowed from other threads */
+    sl_put_head(body, MAJOR_ARRAY, 0); /* The record borrows no nodes from other threads. */
 }
 
 /* --- the index ------------------------------------------------------------------------------------ */
 
-/* Begin an index change: the sizes of its key and of its payload, then the first bytes of the key. */
+/* Begin an index change: write the sizes of its key and payload, and then the first bytes of the key. */
 static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, unsigned prefix, const uint8_t *thread)
 {
     sl_put_be(out, 1 + 8 + key_size, 2);
@@ -183,7 +183,7 @@ static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, u
     sl_put(out, thread, 8);
 }
 
-/* The row of a key: `k` if its entry exists, `K` if it does not. */
+/* Begin the row of a key, whose first byte is `k` if its entry exists, and otherwise `K`. */
 static void put_name(sl_writer *out, const entry_event *event, size_t payload_size, bool is_there)
 {
     begin_change(out, event->key_size, payload_size, is_there ? 'k' : 'K', event->fixed + THREAD_AT);
@@ -211,7 +211,7 @@ static void put_deadline(sl_writer *out, const entry_event *event, size_t payloa
     sl_put_be(out, row->lsn, 8);
 }
 
-/* The queue row of an entry that may be claimed: directory, rank, time, last segment of the key. */
+/* Begin the queue row of an entry that may be claimed: directory, rank, time, and last segment of the key. */
 static void put_queued(sl_writer *out, const entry_event *event, size_t payload_size, const entry_row *row)
 {
     size_t name_at = event->key_size;

@@ -148,7 +148,7 @@ static void put_digest(sl_writer *out, const uint8_t *digest)
     sl_put(out, digest, SL_DIGEST_SIZE);
 }
 
-/* Begin a checkpoint's digest with all fields except id and metadata. */
+/* Begin a checkpoint's digest with all fields except the id and metadata. */
 static void hash_begin(sl_hash *hash, const uint8_t *parent_digest, const uint8_t *root_digest, uint64_t time_us)
 {
     uint8_t head[1 + 2 * (1 + SL_DIGEST_SIZE) + 9];

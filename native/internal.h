@@ -1,8 +1,8 @@
-/* Shared by the kernels: a reader, a writer, varints, CBOR items, and one iterator over entries.
+/* Internals that the kernels share: a reader, a writer, varints, CBOR items, and one iterator over entries.
  *
  * Trust: none in the bytes. Pointers and sizes of arguments are trusted.
  * Invariants: a reader has at <= len, a writer at <= capacity. Comparisons never add to `at`: they use `len -
- * at < need`. A writer without room stays `full` and writes nothing more. */
+ * at < need`. A writer that runs out of room stays `full` and writes nothing more. */
 #ifndef STATELOG_INTERNAL_H
 #define STATELOG_INTERNAL_H
 
@@ -50,7 +50,7 @@ static inline sl_reader sl_reader_of(const uint8_t *bytes, size_t len) { return 
 static inline bool sl_has(const sl_reader *in, uint64_t need)
 {
     assert(in->at <= in->len);
-#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.py: the harness must find this bound, which is one byte off. */
+#ifdef SL_PLANT_OVERREAD /* The harness in native/fuzz/run.py must find this bound, which is one byte off. */
     return in->len - in->at + 1 >= need;
 #else
     return in->len - in->at >= need;
@@ -75,7 +75,7 @@ static inline uint64_t sl_load_be(const uint8_t *from, size_t size)
     return value;
 }
 
-/* Unsigned LEB128 in its shortest form, 64 bits. */
+/* Read an unsigned LEB128 number of up to 64 bits in its shortest form. */
 static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
 {
     uint64_t result = 0;
@@ -93,7 +93,7 @@ static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
     return false;
 }
 
-/* Order of encoded bytes: like memcmp, with a prefix before any longer string. */
+/* Compare encoded bytes like memcmp. A prefix precedes any longer string. */
 static inline int sl_bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
 {
     size_t shared = a_size < b_size ? a_size : b_size;
@@ -168,17 +168,17 @@ static inline int sl_finish(const sl_writer *writer, size_t content_size, sl_out
 /* --- CBOR items (cbor.c) -------------------------------------------------------------------------- */
 
 typedef enum {
-    SL_ITEM_POSITIVE, /* argument: the value */
-    SL_ITEM_NEGATIVE, /* argument n: the value is -1 - n */
-    SL_ITEM_BYTES,    /* argument: size in bytes; the same for SL_ITEM_TEXT */
+    SL_ITEM_POSITIVE, /* The argument is the value. */
+    SL_ITEM_NEGATIVE, /* The value is -1 - argument. */
+    SL_ITEM_BYTES,    /* The argument is the size in bytes, also for SL_ITEM_TEXT. */
     SL_ITEM_TEXT,
-    SL_ITEM_LIST, /* argument: number of items; the same for tuple, set, frozenset, codec */
+    SL_ITEM_LIST, /* The argument is the number of items, also for tuple, set, frozenset and codec. */
     SL_ITEM_TUPLE,
-    SL_ITEM_MAP, /* argument: number of pairs */
+    SL_ITEM_MAP, /* The argument is the number of pairs. */
     SL_ITEM_SET,
     SL_ITEM_FROZENSET,
     SL_ITEM_CODEC,
-    SL_ITEM_SCALAR_TAG, /* big integer, datetime, UUID, Decimal */
+    SL_ITEM_SCALAR_TAG, /* A big integer, datetime, UUID or Decimal. */
     SL_ITEM_FALSE,
     SL_ITEM_TRUE,
     SL_ITEM_NULL,
@@ -188,7 +188,7 @@ typedef enum {
 typedef struct {
     sl_shape shape;
     uint64_t argument;
-    size_t payload_at; /* the bytes of a string, the first child of a container */
+    size_t payload_at; /* The offset of a string's bytes, or of a container's first child. */
     double number;     /* SL_ITEM_FLOAT */
 } sl_item;
 
@@ -198,24 +198,24 @@ bool sl_item_open(sl_reader *in, sl_item *item);
 bool sl_item_skip(sl_reader *in);
 /* Skip a text item that was checked before, in constant time. */
 bool sl_text_skip(sl_reader *in);
-/* Like sl_item_skip, for an item that must fill `data`. Returns its head. */
+/* Do the same as sl_item_skip for an item that must fill `data`. Set `item` to its head. */
 bool sl_item_whole(const uint8_t *data, size_t size, sl_item *item);
 void sl_put_head(sl_writer *out, unsigned major, uint64_t argument);
 void sl_put_float(sl_writer *out, double number);
-/* The size of tag and array head, or of the map head, of a container with these properties. */
+/* Write the tag and array head, or the map head, of a container. */
 void sl_put_container(sl_writer *out, sl_shape shape, uint64_t argument);
 
 /* --- entries (node.c) ----------------------------------------------------------------------------- */
 
 typedef struct {
     sl_root_head head;
-    size_t spine_at;  /* Offset of `levels`. */
-    size_t spine_end; /* End of the last level, where `tail count` follows. */
+    size_t spine_at;  /* The offset of `levels`. */
+    size_t spine_end; /* The end of the last level, where `tail count` follows. */
 } sl_root;
 
 int sl_root_parse(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root *root);
 
-/* An iterator over entries and their locators. The lower half describes the last entry read. */
+/* An iterator over entries and their locators. The lower half describes the entry that was read last. */
 typedef struct {
     sl_reader in;
     sl_reader locators;
@@ -224,7 +224,7 @@ typedef struct {
     uint64_t index_next;
     int kind;
     unsigned level;
-    bool is_batch; /* Entries may be deletions: see sl_tail_merge. */
+    bool is_batch; /* Whether entries may be deletions: see sl_tail_merge. */
 
     size_t at;
     size_t key_end; /* The key of a dict or set is at [at, key_end). */
@@ -244,7 +244,7 @@ int sl_entries_open_loose(sl_entries *it, int kind, unsigned level, const uint8_
 /* Iterate over the tail of a parsed root of any kind except str and bytes. */
 void sl_entries_open_tail(sl_entries *it, const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn,
                           const sl_root *root);
-/* SL_OK with the next entry, SL_END after the last if no bytes are left over, or SL_MALFORMED. */
+/* Read the next entry. Return SL_END after the last entry if no bytes are left over, or SL_MALFORMED. */
 int sl_entries_next(sl_entries *it);
 bool sl_read_locator(sl_reader *in, uint64_t home_lsn, uint64_t *lsn, uint64_t *node);
 void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node);
@@ -260,12 +260,12 @@ static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes 
 /* --- identity (blake2b.c) ------------------------------------------------------------------------- */
 
 enum { SL_HASH_BLOCK_SIZE = 128, SL_MAC_KEY_SIZE = 32 };
-enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* of records */
+enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* The types of records. */
 
 /* A digest in progress: begin, add, end. */
 typedef struct {
     uint64_t h[8];
-    /* Number of compressed bytes. The digest would be wrong from 2^64 bytes on, which cannot occur. */
+    /* The number of compressed bytes. The digest would be wrong from 2^64 bytes on, which cannot occur. */
     uint64_t hashed;
     size_t held;
     uint8_t block[SL_HASH_BLOCK_SIZE];
@@ -278,7 +278,7 @@ void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
 
 /* --- checkpoints (identity.c) ---------------------------------------------------------------------- */
 
-/* The numbers of sl_checkpoint_encode, in order. */
+/* The indices of the numbers of sl_checkpoint_encode, in order. */
 enum {
     SL_NUMBER_THREAD,
     SL_NUMBER_BRANCH,
@@ -298,13 +298,13 @@ enum {
 /* --- steps (commit.c, entry.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
 
 enum {
-    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* Includes the fingerprint of a keyed list. */
+    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* This includes the fingerprint of a keyed list. */
     SL_STEP_LOCATOR_SIZE_MAX = SL_VARINT_SIZE_MAX + 5,
     SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4,
     SL_ENVELOPE_REST_SIZE = 48
 };
 
-/* A node that was read. */
+/* A view of a node that was read. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
@@ -312,7 +312,7 @@ typedef struct {
     uint64_t lsn;
 } sl_node_view;
 
-/* Gathered entries of one level, and their locators. */
+/* The gathered entries of one level, and their locators. */
 typedef struct {
     sl_writer entries;
     sl_writer locators;
@@ -320,47 +320,48 @@ typedef struct {
 } sl_entry_row;
 
 void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size);
-/* Write the envelope of a record without the checksum (SL_ENVELOPE_REST_SIZE bytes). Its flags mark the record as the
- * last one of its transaction. */
+/* Write the envelope of a record without the checksum (SL_ENVELOPE_REST_SIZE bytes). The flags mark the record
+ * as the last one of its transaction. */
 void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
                      uint64_t row_count);
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
-/* Read a held node. SL_WANTED if it is not held. */
+/* Read a held node. Return SL_WANTED if the node is not held. */
 int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);
-/* Read the next held node: its type and digest are at `at` of the input. SL_END after the last. */
+/* Read the next held node. Its type and digest are at `at` of the input. Return SL_END after the last node. */
 int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);
-/* The room after the gathered nodes. */
+/* Return the free room after the gathered nodes. */
 sl_output sl_step_room(sl_step *step);
-/* Add the node in the room, or find the row or the known leaf that equals it. */
+/* Add the node that was written into the room, or find an equal row or known leaf. */
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
-/* Record the location of a row's node. */
+/* Set the location of the last node to that of a row. */
 void sl_step_place_row(sl_step *step, uint64_t row);
-/* Write the ref to the last node made. */
+/* Write a ref to the node that was made last. */
 void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step);
-/* Write the slot of a checked item. `is_top`: it is the value of a channel. Uses the scratch from `scratch_at`
- * on. */
+/* Write the slot of a checked item. `is_top` is true if it is the value of a channel. Uses the scratch from
+ * `scratch_at` on. */
 int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
                      sl_writer *entries, sl_writer *locators);
 
-/* Append entries to a list, closing a chunk. Uses the scratch. */
+/* Append entries to a list, and close its full chunks. Uses the scratch. */
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
                            const sl_entry_row *added);
-/* Apply the gathered changes to the state's root, like the function above. */
+/* Apply the gathered changes to the state's root, and close its full chunks. Uses the scratch. */
 int sl_step_merge_closing(sl_step *step, const sl_node_view *root);
 /* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row, without checking whether
  * chunks close. `below`: the node that ends where the tail begins, or NULL if unknown. */
 int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
                        size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
                        sl_entry_row *row);
-/* Make the state's new root from all changes. SL_ABSENT: the state does not change from `state_digest`. */
+/* Make the state's new root from all changes. Return SL_ABSENT if the state still equals `state_digest`. */
 int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
                    size_t changes_size);
-/* Find the list at a key of the state, and the location of its ref. SL_ABSENT: a step would not append to it. */
+/* Find the list at a key of the state, and the location of its ref. Return SL_ABSENT if a step cannot append to
+ * it. */
 int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 
-/* True if a chunk of `count` entries in `size` bytes closes after the last entry read. */
+/* Return true if a chunk of `count` entries in `size` bytes closes after the last entry read. */
 bool sl_chunk_closes(const sl_entries *it, uint64_t count, size_t size);
 
 #endif

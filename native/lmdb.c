@@ -1,7 +1,7 @@
 /* One page of a tree in LMDB's file (LMDB 0.9 on 64-bit machines: MDB_page, MDB_node in its mdb.c).
  *
- * LMDB trusts its pages; this code does not. A page that passes has only its nodes, in order, so that every
- * lookup by its own keys finds the right node.
+ * LMDB trusts its pages; this code does not. A page that passes contains only its nodes, in order, so that
+ * every look-up by its keys finds the right node.
  *
  * Trust: none in the bytes. All numbers are in native byte order, as LMDB writes them.
  * Invariants: a returned node is inside the page, with key and data. Keys ascend strictly. */
@@ -25,7 +25,7 @@ enum {
     FREE_ENTRIES_MAX = 4096,
 };
 
-/* The memory that LMDB has mapped. */
+/* The memory into which LMDB has mapped the file. */
 typedef struct {
     const uint8_t *bytes;
     size_t page_size;
@@ -46,7 +46,7 @@ static uint64_t load_u64(const uint8_t *from)
     return value;
 }
 
-/* Key order of the table: by value for integers, otherwise by bytes. */
+/* Compare two keys in the order of the table: by value for integers, otherwise by bytes. */
 static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, bool are_integers)
 {
     if (!are_integers) {
@@ -57,7 +57,7 @@ static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_
     return (left > right) - (left < right);
 }
 
-/* Check the node at `at`, which may be any number. SL_PAGE_SOUND if it is inside the page. */
+/* Check the node at `at`, which may be any number. Return SL_PAGE_SOUND if the node is inside the page. */
 static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_branch, sl_lmdb_node *node)
 {
     if (at % 2 != 0 || at > size || size - at < NODE_HEADER_SIZE) {
@@ -71,7 +71,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
         return SL_PAGE_NODES;
     }
     size_t data_at = at + NODE_HEADER_SIZE + key_size;
-    if (is_branch) { /* The three numbers together are the number of the child. */
+    if (is_branch) { /* The three numbers together are the page number of the child. */
         *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, 0, low | flags << 32, data_at};
         return SL_PAGE_SOUND;
     }
@@ -87,7 +87,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
     return SL_PAGE_SOUND;
 }
 
-/* The bytes that a node takes, including the padding of an odd size. */
+/* Return the number of bytes that a node takes, including the padding of an odd size. */
 static size_t node_extent(const sl_lmdb_node *node, bool is_branch)
 {
     uint64_t stored = node->flags == SL_LMDB_LONG ? PAGE_NUMBER_SIZE : is_branch ? 0 : node->value;
@@ -127,7 +127,8 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
         if (facts->fault != SL_PAGE_SOUND) {
             return SL_OK;
         }
-        bool is_first_child = is_branch && index == 0; /* LMDB never reads this key, and it may have any value. */
+        /* LMDB never reads this key, so it may have any value. */
+        bool is_first_child = is_branch && index == 0;
         if (has_integer_keys && !is_first_child && node.key_size != 8) {
             facts->fault = SL_PAGE_NODES;
             return SL_OK;
@@ -188,7 +189,8 @@ static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
     return number < map->page_count ? map->bytes + number * map->page_size : NULL;
 }
 
-/* True if a list of pages, in descending order after their count, has `number`. */
+/* Return true if a list of pages contains `number`. The list has a count, and then the pages in descending
+ * order. */
 static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
 {
     uint64_t low = 0;
@@ -211,14 +213,14 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
     return false;
 }
 
-/* True if the pages that a node of the free list names include `number`. */
+/* Return true if a node of the free list names the page `number`. */
 static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
         return list_has(page + node->data_at, node->value, number);
     }
     uint64_t first = load_u64(page + node->data_at);
-    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* of 32 bits */
+    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* The value has 32 bits. */
     const uint8_t *list = map_page(map, first);
     if (list == NULL || size > (map->page_count - first) * map->page_size) {
         return false;
@@ -275,7 +277,7 @@ static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
     }
 }
 
-/* The contents of a commit's meta page, if that commit is the last one. */
+/* The contents of the meta page of a commit that is the last one. */
 typedef struct {
     lmdb_map map;
     uint64_t free_root;
@@ -293,9 +295,9 @@ static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_
     return load_u64(page + META_TRANSACTION_AT) == transaction && last_page < UINT64_MAX / PAGE_SIZE_MAX;
 }
 
-/* True if a commit has been the last one all the time since. Two commits later, LMDB overwrites this commit's
- * meta page and the pages it freed, perhaps while they are read. But then the meta page of the commit between
- * already exists. */
+/* Return true if a commit is still the last one. The second later commit overwrites this commit's meta page and
+ * the pages that it freed, perhaps while they are read. But the meta page of the first later commit exists
+ * before that. */
 static bool is_last(const lmdb_meta *meta, uint64_t transaction)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -309,21 +311,23 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
            is_last(&meta, transaction);
 }
 
-/* The number in a page's header. If LMDB made the page in its own memory, `page` may point before it. It is
- * still in the same system page, so that it can be read, and the number is only compared. */
+/* Return the number in a page's header. If LMDB made the page in its own memory, `page` may point before the
+ * page. The address is still in the same system page, so it can be read, and the number is only compared. */
 #ifdef __GNUC__
 __attribute__((noinline, no_sanitize("address")))
 #endif
 static uint64_t number_borne(const uint8_t *page)
 {
     uint8_t number[8];
-    for (size_t i = 0; i < sizeof number; i++) { /* No call of memcpy here: a sanitizer would check it. */
+    /* This does not call memcpy, because a sanitizer would check the call. */
+    for (size_t i = 0; i < sizeof number; i++) {
         number[i] = page[i];
     }
     return load_u64(number);
 }
 
-/* The cached fact about a page in a commit. Several threads may share the cache, so each entry is one word. */
+/* The layout of a cached fact about a page in a commit. Several threads may share the cache, so an entry is one
+ * word. */
 enum { SEEN_IN_USE = 1, SEEN_SOUND = 2, SEEN_FLAGS = 3, SEEN_COMMIT_BITS = 22, SEEN_PAGE_AT = 24 };
 
 static uint64_t seen_entry(uint64_t transaction, uint64_t number)
@@ -382,7 +386,7 @@ static uint64_t row_mac(const uint8_t *mac_key, const uint8_t *row, size_t key_s
     return sl_load_be(digest, SL_SEAL_SIZE);
 }
 
-/* Read the node at `index` of a valid leaf. False if its value is not inline, or if its checksum or MAC is
+/* Read the node at `index` of a valid leaf. Return false if its value is not inline, or its checksum or MAC is
  * wrong. */
 static bool row_open(const uint8_t *page, size_t size, uint64_t index, const uint8_t *mac_key, sl_lmdb_node *node)
 {
@@ -397,7 +401,7 @@ static bool row_open(const uint8_t *page, size_t size, uint64_t index, const uin
     return seal == sl_load_be(row + sealed_size, SL_SEAL_SIZE);
 }
 
-/* The index of the node in a valid leaf whose key is at `key_at`, or `count`. */
+/* Return the index of the node in a valid leaf whose key is at `key_at`, or `count`. */
 static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
 {
     uint64_t index = 0;
@@ -408,7 +412,7 @@ static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
     return index;
 }
 
-/* True if a page of the map is a valid leaf, has the right number and is in use. */
+/* Return true if a page of the map is a valid leaf, has the right number and is in use. */
 static bool leaf_is_sound(const uint8_t *page, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen)
 {
     int64_t number = sl_lmdb_page_in_use(page, size, map, transaction, 0, seen);
@@ -432,7 +436,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     if (!leaf_is_sound(page, size, map, transaction, seen)) {
         return SL_FALLBACK;
     }
-    /* Check again, because the cached page may be damaged by now. */
+    /* Check this again, because the page may have been damaged since it was cached. */
     size_t lower = (size_t)load_u16(page + LOWER_AT);
     uint64_t node_count = lower > PAGE_HEADER_SIZE && lower <= size ? (lower - PAGE_HEADER_SIZE) / POINTER_SIZE : 0;
     uint64_t index = row_index(page, node_count, (size_t)(at - page));

@@ -1,7 +1,7 @@
-/* Dicts and sets: find a key, and merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
+/* Kernels for dicts and sets: find a key, and merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
  *
  * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys. A merge
- * succeeds only if it changes nothing but an open tail. The result then equals a tree built from scratch. */
+ * succeeds only if it changes nothing but an open tail. So the result equals a tree built from scratch. */
 #include "internal.h"
 
 int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
@@ -34,7 +34,7 @@ int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t 
     return SL_OK;
 }
 
-/* The two sides of a merge, and the output: entries first, locators from `locators_at` on. */
+/* The two sides of a merge, and the output, which has the entries first and the locators from `locators_at` on. */
 typedef struct {
     sl_entries old;
     sl_entries batch;
@@ -42,14 +42,14 @@ typedef struct {
     int batch_status;
     sl_writer entries;
     sl_writer locators;
-    size_t entries_at; /* Offset after the room for a head. */
+    size_t entries_at; /* The offset after the room for a head. */
     uint64_t count;
-    bool is_open; /* Do not check whether a chunk closes. */
+    bool is_open; /* Whether to skip the check that no chunk closes. */
 } merge;
 
 enum { VARINT_SIZE_MAX = 10 };
 
-/* Write one entry. False if a chunk closes after it. */
+/* Write one entry. Return false if a chunk closes after it. */
 static bool merge_put(merge *m, const sl_entries *from, bool is_new)
 {
     bool is_set = from->kind != SL_KIND_DICT;
@@ -63,14 +63,14 @@ static bool merge_put(merge *m, const sl_entries *from, bool is_new)
         return true;
     }
     size_t size = m->entries.at - m->entries_at;
-    /* The key of an unchanged entry closed no chunk before, so only its size can do so now. */
+    /* The key of an unchanged entry did not close a chunk before, so only the size can close a chunk now. */
     if (!is_new && m->count == from->index_next) {
         return size < SL_CHUNK_SIZE_CLOSE;
     }
     return !sl_chunk_closes(from, m->count, size);
 }
 
-/* Advance the side with the smaller key, or both if the keys are equal. SL_END when both are done. */
+/* Advance the side with the smaller key, or both if the keys are equal. Return SL_END when both are done. */
 static int merge_step(merge *m)
 {
     bool has_old = m->old_status == SL_OK;
@@ -118,7 +118,7 @@ static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root
     return SL_OK;
 }
 
-/* True if all keys of the batch belong in the tail. If the first one does, all do. */
+/* Return true if all keys of the batch belong in the tail, which is the case if the first key does. */
 static bool merge_is_in_tail(const merge *m, const sl_root *root)
 {
     if (root->head.level_count == 0 || m->batch_status != SL_OK) {
@@ -165,7 +165,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     m.is_open = false;
     m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
-    /* Locators of the levels precede those of the tail. */
+    /* The locators of the levels precede those of the tail. */
     status = sl_copy_locators(&m.locators, (sl_reader){data, size, content_size}, (size_t)root.head.tail_locators_at,
                               home_lsn);
     while (status == SL_OK) {
@@ -174,7 +174,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     return status == SL_END ? merge_finish(&m, data, &root, out) : status;
 }
 
-/* True if all keys of the batch follow the last key of a node, and so belong in an empty tail. */
+/* Return true if all keys of the batch follow the last key of a node, so that they belong in an empty tail. */
 static bool merge_is_behind(const merge *m, int kind, const sl_node_view *below)
 {
     sl_entries it;

@@ -1,8 +1,8 @@
 /* msgpack (github.com/msgpack/msgpack/blob/master/spec.md): find the boundaries of the items in one encoded
  * array.
  *
- * Trust: none. Nesting is followed by counting the items still to come, so it needs neither recursion nor a
- * stack. Text is not checked for UTF-8, because items are returned as bytes and decoded by their reader.
+ * Trust: none. The code counts the items still to come, so nesting needs neither recursion nor a stack. Text is
+ * not checked for UTF-8, because items are returned as bytes, which their reader decodes.
  * Invariants: an item takes at least one byte, so a count above the number of bytes left is rejected before
  * use. The number of items to come never exceeds the size of the input. */
 #include "internal.h"
@@ -25,15 +25,16 @@ static bool read_be(sl_reader *in, size_t size, uint64_t *value)
     return true;
 }
 
-/* Skip `extra` bytes and as many as a big-endian number of `size` bytes states. */
+/* Read a big-endian number of `size` bytes. Skip that many bytes, and `extra` bytes. */
 static bool skip_sized(sl_reader *in, size_t size, size_t extra)
 {
     uint64_t payload;
-    return read_be(in, size, &payload) && sl_skip(in, payload + extra); /* At most 2^32: no overflow. */
+    /* The payload is at most 2^32, so the sum does not overflow. */
+    return read_be(in, size, &payload) && sl_skip(in, payload + extra);
 }
 
-/* Skip an item's head, and also its rest unless it is an array or a map. `children` is the number of items in
- * an array or map, and 0 otherwise. */
+/* Skip an item's head, and also the rest of the item unless it is an array or a map. `children` is the number
+ * of items in an array or map, and 0 otherwise. */
 static bool open_item(sl_reader *in, uint64_t *children)
 {
     *children = 0;
@@ -72,7 +73,7 @@ static bool open_item(sl_reader *in, uint64_t *children)
         }
         *children *= 2;
     } else {
-        return false; /* NEVER_USED */
+        return false; /* This is the byte NEVER_USED of the specification. */
     }
     return sl_has(in, *children);
 }

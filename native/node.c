@@ -1,9 +1,9 @@
-/* Roots and chunks: parse, iterate, copy, summarise (FORMAT.md 4.1 to 4.3).
+/* Kernels that parse, iterate, copy and summarise roots and chunks (FORMAT.md 4.1 to 4.3).
  *
  * Trust: none. One iterator reads entries of every kind and level from a root's tail, a chunk, or a caller's
  * buffers.
- * Invariants: a returned entry is inside the content, and its locator inside the locators. At SL_END, nothing
- * is left over in either. */
+ * Invariants: a returned entry is inside the content, and its locator is inside the locators. At SL_END, no
+ * bytes are left over in either. */
 #include "internal.h"
 
 /* --- locators ------------------------------------------------------------------------------------- */
@@ -197,7 +197,7 @@ static bool key_read(sl_entries *it, size_t previous_at, size_t previous_end)
                                                    in->bytes + it->at, it->key_end - it->at) < 0;
 }
 
-/* The entry has covered, digest, and at level 1 of a keyed list the fingerprints. */
+/* Read an upper entry: covered, digest, and the fingerprints at level 1 of a keyed list. */
 static bool upper_entry_read(sl_entries *it)
 {
     sl_reader *in = &it->in;
@@ -340,7 +340,7 @@ int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int 
                      sl_output *out)
 {
     sl_entries it;
-    /* Fingerprints are gathered at the front, then moved after covered ++ digest. */
+    /* The fingerprints are gathered at the front, and then moved after covered ++ digest. */
     sl_writer fingerprints = sl_writer_of(out);
     uint64_t covered = 0;
     int status = sl_entries_open(&it, data, size, content_size, 0, false, kind);

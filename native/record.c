@@ -1,8 +1,8 @@
-/* The parts of a record, and its nodes (FORMAT.md 3).
+/* Kernels that locate the parts of a record and its nodes (FORMAT.md 3).
  *
  * Trust: none. The caller checks the checksum and versions.
- * Invariants: a returned location is inside the record. sl_record_nodes also checks that table and nodes fill
- * the record. */
+ * Invariants: a returned location is inside the record. sl_record_nodes also checks that the table and the
+ * nodes fill the record. */
 #include "internal.h"
 
 enum {
@@ -19,13 +19,14 @@ enum {
 
 typedef struct {
     const uint8_t *rows;
-    uint64_t count; /* Number of nodes, including vacuumed ones. */
+    uint64_t count; /* The number of nodes, including vacuumed nodes. */
     uint64_t row_count;
     size_t row_size;
-    size_t width;   /* Width of the numbers in a row. */
-    /* Offset in a row. The last two numbers of a row are the end of the content and the end of the node. */
+    size_t width;   /* The width in bytes of the numbers in a row. */
+    /* The offset of the type in a row. The last two numbers of a row are the end of the content and the end of
+     * the node. */
     size_t type_at;
-    bool is_short;  /* A row then begins with the number of its node, and has no digest. */
+    bool is_short;  /* In a short record, a row begins with the number of its node and has no digest. */
     size_t body_at;
     size_t body_size;
     size_t nodes_at;
@@ -47,7 +48,7 @@ static uint64_t nodes_end(const node_table *table)
     return table->row_count > 0 ? row_end(table, table->row_count - 1) : 0;
 }
 
-/* The head of a short record's table: number of rows, and their width. */
+/* Read the head of a short record's table: the number of rows, and the width of their numbers. */
 static bool short_rows_open(sl_reader *in, node_table *table)
 {
     uint64_t head;
@@ -75,7 +76,7 @@ static bool full_rows_open(sl_reader *in, node_table *table)
     return sl_skip(in, table->body_size);
 }
 
-/* True if the rows of a short record have the smallest width and valid node numbers. Counts the nodes. */
+/* Return true if the rows of a short record have the smallest width and valid node numbers. Count the nodes. */
 static bool short_rows_check(node_table *table)
 {
     uint64_t greatest = nodes_end(table);
@@ -112,7 +113,7 @@ static bool table_open(const uint8_t *record, size_t size, node_table *table)
     return (!table->is_short || short_rows_check(table)) && table->count <= NODES_MAX;
 }
 
-/* The location of a node, without its digest. */
+/* Read the location of a row's node, without its digest. */
 static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
 {
     const uint8_t *at = table->rows + row * table->row_size;
@@ -135,7 +136,7 @@ static int digest_read(const node_table *table, const uint8_t *record, uint64_t 
     return SL_OK;
 }
 
-/* The row of a node, or row_count if it was vacuumed. */
+/* Return the row of a node, or row_count if the node was vacuumed. */
 static uint64_t row_find(const node_table *table, uint64_t number)
 {
     if (!table->is_short) {

@@ -1,4 +1,4 @@
-/* Reducers on two whole CBOR items: add, compare, merge of maps, union of sets.
+/* Reducers on two whole CBOR items: addition, comparison, merge of maps, and union of sets.
  *
  * Trust: none. Both items are checked in full before anything is built from them.
  * Invariants: results are canonical, and equal those of Python's operators on the decoded values. If this
@@ -11,7 +11,7 @@ enum { MAJOR_POSITIVE = 0, MAJOR_NEGATIVE = 1, MAJOR_BYTES = 2, MAJOR_TEXT = 3 }
 
 /* --- numbers -------------------------------------------------------------------------------------- */
 
-/* A Python integer within 64 bits and a sign: `argument`, or -1 - argument. */
+/* A Python integer of 64 bits and a sign. Its value is `argument`, or -1 - `argument` if it is negative. */
 typedef struct {
     bool is_negative;
     uint64_t argument;
@@ -48,11 +48,11 @@ static double double_of(const sl_item *item)
     return value.argument == UINT64_MAX ? -0x1p64 : -(double)(value.argument + 1);
 }
 
-/* False if the sum needs more than 64 bits. */
+/* Add two integers. Return false if the sum needs more than 64 bits. */
 static bool integer_add(integer a, integer b, integer *sum)
 {
     if (a.is_negative == b.is_negative) {
-        uint64_t carry = a.is_negative ? 1 : 0; /* (-1 - a) + (-1 - b) = -1 - (a + b + 1) */
+        uint64_t carry = a.is_negative ? 1 : 0; /* This is because (-1 - a) + (-1 - b) = -1 - (a + b + 1). */
         uint64_t total = a.argument + b.argument;
         if (total < a.argument || total > UINT64_MAX - carry) {
             return false;
@@ -75,7 +75,7 @@ static int integer_compare(integer a, integer b)
     return a.is_negative ? -order : order;
 }
 
-/* Exact order of an integer and a float that is not NaN. */
+/* Compare an integer exactly with a float that is not NaN. */
 static int integer_compare_float(integer a, double b)
 {
     if (b >= 0x1p64) {
@@ -225,7 +225,7 @@ static void frame_close(sl_writer *out, const frame *closing)
 
 static bool is_map_next(const sl_reader *in) { return sl_has(in, 1) && in->bytes[in->at] >> 5 == 5; }
 
-/* The side whose key comes first (-1 a, 1 b, 0 equal). A side without pairs comes last. */
+/* Find the side whose key comes first: -1 for a, 1 for b, 0 if equal. A side without pairs comes last. */
 static bool pair_order(const frame *top, sl_reader a, sl_reader b, int *order)
 {
     size_t a_at = a.at;
@@ -255,7 +255,8 @@ static bool pair_take(sl_reader *in, uint64_t *left, sl_writer *out)
     return true;
 }
 
-/* Both sides have this key. b's value replaces a's; if both are maps, open them as `nested`. */
+/* Merge a key that both sides have. If `deep` and both values are maps, open them as `nested`.
+ * Otherwise b's value replaces a's. */
 static bool pair_meet(frame *top, sl_reader *a, sl_reader *b, bool deep, sl_writer *out, frame *nested)
 {
     sl_reader a_value = *a;
@@ -313,7 +314,8 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
             frame nested;
             SL_REQUIRE(pair_meet(top, &a_in, &b_in, deep != 0, &writer, &nested));
             if (nested.shape == SL_ITEM_MAP) {
-                SL_REQUIRE(depth < SL_DEPTH_MAX); /* True, because both items passed the check of depth. */
+                /* This holds, because both items passed the check of depth. */
+                SL_REQUIRE(depth < SL_DEPTH_MAX);
                 stack[depth++] = nested;
             }
         }
@@ -321,7 +323,7 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
     return sl_finish(&writer, writer.at, out);
 }
 
-/* The current element of a side, so that each is walked once. */
+/* The current element of one side. It is kept so that each element is read once. */
 typedef struct {
     sl_reader in;
     size_t at;

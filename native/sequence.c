@@ -1,4 +1,4 @@
-/* Ends of chunks and pieces, and functions on positions: find, append (FORMAT.md 4.4, 4.5).
+/* Kernels that find the ends of chunks and pieces, find positions, and append (FORMAT.md 4.4, 4.5).
  *
  * Trust: none. A function that builds a node copies only what the iterator has checked.
  * Invariant: a root from sl_tail_append equals one that is built from scratch, because the function returns
@@ -94,7 +94,7 @@ int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_si
 
 /* --- fingerprints in a row ------------------------------------------------------------------------ */
 
-/* Nonzero if one of the four 16-bit lanes is zero (Mycroft 1987). */
+/* Return a nonzero value if one of the four 16-bit lanes is zero (Mycroft 1987). */
 static inline uint64_t zero_lanes(uint64_t lanes)
 {
     return (lanes - UINT64_C(0x0001000100010001)) & ~lanes & UINT64_C(0x8000800080008000);
@@ -130,12 +130,12 @@ int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint,
 
 /* --- strings -------------------------------------------------------------------------------------- */
 
-/* Size of the piece that begins at `data`, or 0 if no piece closes within `size` bytes. */
+/* Return the size of the piece that begins at `data`, or 0 if no piece closes within `size` bytes. */
 static size_t piece_size(const uint8_t *data, size_t size)
 {
     size_t last = size < SL_PIECE_SIZE_MAX ? size : SL_PIECE_SIZE_MAX;
     uint64_t hash = 0;
-    /* The hash shifts one bit per byte, so it depends on the last 64 bytes only. */
+    /* The hash shifts by one bit per byte, so it depends only on the last 64 bytes. */
     for (size_t i = SL_PIECE_SIZE_MIN - 64; i < last; i++) {
         hash = (hash << 1) + GEAR[data[i]];
         if (i + 1 >= SL_PIECE_SIZE_MIN && hash >> 52 == 0) {
@@ -207,7 +207,7 @@ int sl_fingerprint_find(const uint8_t *data, size_t size, size_t content_size, i
     }
     while ((status = sl_entries_next(&it)) == SL_OK) {
         const uint8_t *fingerprints = data + (it.level == 0 ? it.at : it.slot_end);
-        for (uint64_t i = 0; i < it.covered; i++) { /* covered <= 128 here */
+        for (uint64_t i = 0; i < it.covered; i++) { /* Here, covered is at most 128. */
             if (base + i >= start && sl_load_be(fingerprints + 2 * i, 2) == fingerprint) {
                 *position = base + i;
                 return SL_OK;
@@ -220,7 +220,7 @@ int sl_fingerprint_find(const uint8_t *data, size_t size, size_t content_size, i
 
 /* --- append --------------------------------------------------------------------------------------- */
 
-/* True if no chunk closes when the loose entries follow `tail_size` bytes of the root's tail. */
+/* Return SL_OK if no chunk closes when the added entries follow `tail_size` bytes of the root's tail. */
 static int append_check(const sl_root *root, size_t tail_size, sl_entries *added)
 {
     int status;

@@ -38,7 +38,7 @@ enum {
 };
 
 enum {
-    /* Each level has at most half the entries of the one below, and there are < 2^64 entries. */
+    /* Each level has at most half the entries of the level below, and there are fewer than 2^64 entries. */
     SL_LEVELS_MAX = 64,
     SL_CHUNK_ENTRIES_MAX = 128, /* FORMAT.md 4.5 */
     SL_PIECE_SIZE_MIN = 2048,   /* FORMAT.md 4.4 */
@@ -54,11 +54,11 @@ typedef struct {
     size_t content_size;
 } sl_output;
 
-/* Results are structs of 64-bit numbers without padding, so that a caller may read them as arrays. Names that
- * end in `_at` or `end` are offsets into the input. */
+/* The results are structs of 64-bit numbers without padding, so that a caller may read them as arrays. Names
+ * that end in `_at` or `end` are offsets into the input. */
 typedef struct {
     uint64_t covered;
-    uint64_t digest_at; /* 0: this level is empty. */
+    uint64_t digest_at; /* 0 if this level is empty. */
     uint64_t lsn;
     uint64_t node;
 } sl_level;
@@ -72,15 +72,15 @@ typedef struct {
     uint64_t tail_count;
     uint64_t tail_at;
     uint64_t tail_locators_at;
-    sl_level levels[SL_LEVELS_MAX]; /* The highest first. */
+    sl_level levels[SL_LEVELS_MAX]; /* The highest level comes first. */
 } sl_root_head;
 
 typedef struct {
     uint64_t at;
-    uint64_t slot_at; /* Offset of the slot, or at level >= 1 of the digest. */
+    uint64_t slot_at; /* The offset of the slot, or of the digest at level >= 1. */
     uint64_t end;
-    uint64_t covered; /* 1 at level 0 */
-    uint64_t lsn;     /* 0 without a ref. */
+    uint64_t covered; /* It is 1 at level 0. */
+    uint64_t lsn;     /* 0 if there is no ref. */
     uint64_t node;
 } sl_entry;
 
@@ -101,7 +101,7 @@ typedef struct {
     uint64_t end;
     uint64_t lsn;
     uint64_t node;
-    uint64_t covered; /* Number of level-0 entries below the entry. */
+    uint64_t covered; /* The number of level-0 entries below the entry. */
 } sl_position_hit;
 
 typedef struct {
@@ -116,15 +116,15 @@ typedef struct {
     uint64_t content_size;
     uint64_t total_size;
     uint64_t number;
-    uint8_t digest[24]; /* 20 bytes, from the row, or else computed from the content. */
+    uint8_t digest[24]; /* The 20 bytes of the digest, from the row or else computed from the content. */
 } sl_node_place;
 
 typedef struct {
     uint64_t body_at;
     uint64_t body_size;
-    uint64_t node_count; /* Up to the last remaining node, including vacuumed ones. */
-    uint64_t row_count;  /* Number of remaining nodes. */
-    uint64_t size;       /* Size of the record, which other bytes may follow. */
+    uint64_t node_count; /* The number of nodes up to the last remaining one, including vacuumed nodes. */
+    uint64_t row_count;  /* The number of remaining nodes. */
+    uint64_t size;       /* The size of the record, which other bytes may follow. */
 } sl_record_parts;
 
 typedef struct {
@@ -133,7 +133,7 @@ typedef struct {
 } sl_version_entry;
 
 typedef struct {
-    uint64_t parent; /* Number of the referring node. */
+    uint64_t parent; /* The number of the referring node. */
     uint64_t type;
     uint64_t digest_at;
     uint64_t lsn;
@@ -141,7 +141,7 @@ typedef struct {
 } sl_node_ref;
 
 typedef struct {
-    uint64_t *slots; /* Zeros at first. */
+    uint64_t *slots; /* The caller initialises the slots with zeros. */
     uint64_t count;
     uint64_t seed;
 } sl_seen_nodes;
@@ -150,16 +150,16 @@ typedef struct {
     uint64_t node_count;
     uint64_t shared_count;
     uint64_t ref_count;
-    uint8_t chain_digest[24]; /* 20 bytes; zeros if the record is redacted. */
-    uint64_t is_refused;      /* Set by sl_records_verify if a check failed or a buffer was full. */
+    uint8_t chain_digest[24]; /* The 20 bytes of the digest, or zeros if the record is redacted. */
+    uint64_t is_refused;      /* sl_records_verify sets this if a check failed or a buffer was full. */
 } sl_record_facts;
 
 enum {
-    SL_PAGE_BRANCH = 1, /* LMDB's flags of a page. */
+    SL_PAGE_BRANCH = 1, /* The values are LMDB's flags of a page. */
     SL_PAGE_LEAF = 2,
     SL_LMDB_LONG = 1, /* LMDB's flag of a node: its data is the first page of its value. */
     SL_LMDB_TABLE = 2, /* LMDB's flag of a node: its data is the record of a table. */
-    SL_LMDB_OWN = -1,  /* Returned instead of a page's number. */
+    SL_LMDB_OWN = -1,  /* These values are returned instead of a page's number. */
     SL_LMDB_FREE = -2
 };
 
@@ -174,10 +174,10 @@ enum { /* The faults of an LMDB page. */
 };
 
 typedef struct {
-    uint64_t number; /* Number in the page's header. */
+    uint64_t number; /* The number in the page's header. */
     uint64_t kind;
-    uint64_t count;  /* Number of nodes. */
-    uint64_t listed; /* Number of returned nodes. */
+    uint64_t count;  /* The number of nodes. */
+    uint64_t listed; /* The number of returned nodes. */
     uint64_t fault;
 } sl_lmdb_page_facts;
 
@@ -185,59 +185,60 @@ typedef struct {
     uint64_t key_at;
     uint64_t key_size;
     uint64_t flags;
-    uint64_t value; /* Branch: the child's page. Leaf: size of the value. */
+    uint64_t value; /* The child's page in a branch, or the size of the value in a leaf. */
     uint64_t data_at;
 } sl_lmdb_node;
 
-/* The output and working memory of one step at a time. Rows and nodes go into the record unchanged: a row is
- * one of the node table (FORMAT.md 3). In refs, LSN 0 means the record being made. */
+/* The output and working memory of one step at a time. Rows and nodes go into the record unchanged: a row is a
+ * row of the node table (FORMAT.md 3). In refs, LSN 0 stands for the record being built. */
 enum {
     SL_ROW_SIZE = 29,
     SL_STEP_ROWS_MAX = 256,
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
     SL_STEP_SCRATCH_SIZE = 65536,
-    SL_STEP_LISTS_MAX = 8,     /* Roots that are held for the next step. */
-    SL_STEP_HELD_SIZE = 49152, /* Total size of the held roots. */
-    SL_STEP_LEVELS = 2 /* Levels above the entries of a list or a state that a step may add to. */
+    SL_STEP_LISTS_MAX = 8,     /* The maximum number of roots that are held for the next step. */
+    SL_STEP_HELD_SIZE = 49152, /* The maximum total size of the held roots. */
+    SL_STEP_LEVELS = 2 /* The number of levels above the entries of a list or a state that a step may add to. */
 };
 
 typedef struct {
-    uint64_t root_row; /* Row of the state's root. sl_step_make describes the output up to `page_end`. */
-    uint64_t row_count; /* 0: the state does not change. */
+    uint64_t root_row; /* The row of the state's root. sl_step_make describes the output up to `page_end`. */
+    uint64_t row_count; /* 0 if the state does not change. */
     uint64_t nodes_at;
     uint64_t record_end;
     uint64_t page_end;
-    uint64_t large_count; /* Rows of leaves of 4096 bytes or more, which the caller looks up in the whole store. */
+    /* The number of leaves of 4096 bytes or more, which the caller looks up in the whole store. */
+    uint64_t large_count;
 } sl_step_made;
 
 typedef struct {
     uint64_t type;
     uint64_t lsn;
     uint64_t node;
-    uint8_t digest[24]; /* of 20 bytes */
+    uint8_t digest[24]; /* The 20 bytes of the digest. */
 } sl_step_wanted;
 
 typedef struct {
     sl_step_made made;     /* Set with SL_OK. */
     sl_step_wanted wanted; /* Set with SL_WANTED. */
-    const uint8_t *held;   /* see sl_step_make */
+    const uint8_t *held;   /* See sl_step_make. */
     size_t held_size;
     const uint8_t *known;
     size_t known_size;
-    uint64_t row; /* Row of the last node made, and its offset in `nodes`. */
+    uint64_t row; /* The row of the last node made, and then its offset in `nodes`. */
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
-    uint64_t home_lsn; /* LSN of a known leaf, whose number is then `row`; 0 for a new node. */
+    uint64_t home_lsn; /* The LSN of a known leaf, whose number is then `row`, or 0 for a new node. */
     uint8_t digest[24];
     uint64_t nodes_size;
     uint64_t change_count;
     uint64_t batch_size;
     uint64_t locators_size;
     uint64_t list_count;
-    uint64_t list_rows[SL_STEP_LISTS_MAX];               /* Rows of the roots of changed lists. */
-    /* Digests of the roots that they replace. The state's is the last one. */
+    uint64_t list_rows[SL_STEP_LISTS_MAX];               /* The rows of the roots of changed lists. */
+    /* The digests of the former roots of these lists. The last one belongs to the state. */
     const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX];
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];
@@ -246,35 +247,37 @@ typedef struct {
     uint8_t scratch[SL_STEP_SCRATCH_SIZE]; /* A thread's stack may be too small for this. */
 } sl_step;
 
-enum { /* The node at which a walk is. */
+enum { /* The node that a walk has reached. */
     SL_WALK_STATE = 0, /* The root of the dict. */
     SL_WALK_LIST = 1,  /* The root of the list. */
     SL_WALK_CHUNK = 2,
-    SL_WALK_ITEM = 3 /* The leaf that has the item. */
+    SL_WALK_ITEM = 3 /* The leaf that contains the item. */
 };
 
 typedef struct {
-    uint64_t item_at;   /* The item in the record, if it was found. */
-    uint64_t item_size; /* 0: the walk continues in another record. */
-    uint64_t lsn;       /* The record of the next node. */
-    uint64_t is_marked; /* The dict has the key `mark`. */
+    uint64_t item_at;   /* The offset of the item in the record, if it was found. */
+    uint64_t item_size; /* 0 if the walk continues in another record. */
+    uint64_t lsn;       /* The LSN of the record of the next node. */
+    uint64_t is_marked; /* Whether the dict has the key `mark`. */
     uint64_t stage;
     uint64_t node;
-    uint64_t position;  /* Relative to the next node. */
-    uint8_t digest[24]; /* 20 bytes: of the next node. */
+    uint64_t position;  /* The position relative to the next node. */
+    uint8_t digest[24]; /* The 20 bytes of the next node's digest. */
 } sl_walk;
 
 /* cbor.c: the profile of FORMAT.md 7 */
 int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at is set with SL_MALFORMED. */
-/* Reads only the head. */
+/* This function reads only the head. */
 int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count);
-int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* Reads the whole item. */
+/* This function reads the whole item. */
+int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity);
 int sl_cbor_map_get(const uint8_t *data, size_t size, const uint8_t *key, size_t key_size, uint64_t *span);
 
 /* msgpack.c: the items of one encoded array with the shortest head. FORMAT.md and the store do not use msgpack;
  * other programs' serialisers emit it. */
-int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count); /* Reads only the head. */
-/* Reads the whole array. */
+/* This function reads only the head. */
+int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count);
+/* This function reads the whole array. */
 int sl_msgpack_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity);
 
 /* node.c: roots, chunks and their entries (FORMAT.md 4.2, 4.3) */
@@ -286,7 +289,7 @@ int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint6
 int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
                      sl_output *out);
 
-/* edit.c: replaces entries [start, stop) of a chunk that afterwards closes at its end (is_closed) or nowhere. */
+/* edit.c: replaces entries [start, stop) of a chunk. Afterwards, it closes at its end (is_closed) or nowhere. */
 int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int kind,
                      uint64_t start, uint64_t stop, const uint8_t *entries, size_t entries_size,
                      const uint8_t *locators, size_t locators_size, uint64_t added, int is_closed, sl_output *out);
@@ -320,7 +323,8 @@ int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_
  * it. */
 int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
                    size_t count, uint64_t *places, uint64_t *found);
-/* The remaining nodes, ascending. `count`: number of all nodes; `row_count`: number of remaining ones. */
+/* Finds the remaining nodes, ascending. `count` is the number of all nodes, `row_count` that of the remaining
+ * ones. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
 
@@ -375,7 +379,7 @@ int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_
                  size_t changes_size, const uint8_t *known, size_t known_size, const uint8_t *id, size_t id_size,
                  const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
                  const uint8_t *borrowed, size_t borrowed_size, const uint8_t *page, size_t page_size, sl_output *out);
-/* Finds the list of a channel; `wanted` of the step names its root. SL_ABSENT: a step would not append to it. */
+/* Finds the list of a channel; `wanted` of the step names its root. SL_ABSENT: a step cannot append to it. */
 int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held, size_t held_size, const uint8_t *key,
                  size_t key_size);
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
@@ -410,12 +414,12 @@ int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, cons
                       size_t refs_capacity, sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
-/* The fields of a checkpoint's body, which is checked in full. Null is SL_NO_NUMBER or offset 0. */
+/* The fields of a checkpoint's body, which is checked in full. Null is stored as SL_NO_NUMBER or offset 0. */
 typedef struct {
-    uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* As for sl_checkpoint_encode, without the time. */
+    uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* The numbers of sl_checkpoint_encode without the time. */
     uint64_t parent_digest_at;
     uint64_t root_digest_at;
-    uint64_t id_at; /* Offsets of items, which end where the next one begins. */
+    uint64_t id_at; /* The offsets of items. Each item ends where the next one begins. */
     uint64_t metadata_at;
     uint64_t written_at;
     uint64_t borrowed_at;
@@ -425,19 +429,19 @@ int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_c
 typedef struct {
     sl_checkpoint_fields fields; /* Offsets are relative to the record. */
     uint64_t time_us;
-    uint8_t digest[24]; /* 20 bytes: the checkpoint's digest. */
+    uint8_t digest[24]; /* The 20 bytes of the checkpoint's digest. */
 } sl_checkpoint_record;
 /* Read the record of a checkpoint. The caller has checked its checksum.
  * SL_FALLBACK: the record has another LSN, format or type, or is redacted. */
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 typedef struct {
     uint64_t type;
-    uint64_t thread; /* the first field of the body; 0 if it is not a number */
-    uint64_t branch; /* the second field of a checkpoint's body; 0 if it is not a number */
+    uint64_t thread; /* The first field of the body, or 0 if it is not a number. */
+    uint64_t branch; /* The second field of a checkpoint's body, or 0 if it is not a number. */
     uint64_t time_us;
-    uint8_t chain[24]; /* 20 bytes: the chain digest. */
+    uint8_t chain[24]; /* The 20 bytes of the chain digest. */
 } sl_next_record;
-/* Read the record that follows the one with the chain digest `chain`. The caller has checked its checksum.
+/* Read the record that follows the record with the chain digest `chain`. The caller has checked its checksum.
  * SL_FALLBACK: the record does not continue that chain, has another LSN or format, or is redacted. */
 int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found);
 
@@ -462,18 +466,20 @@ uint64_t sl_jump_depth(uint64_t depth); /* Returns the depth to which a checkpoi
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
-/* Returns SL_PAGE_*. `at` is inside a whole page. */
+/* Checks the leaf page that contains `at`, and returns SL_PAGE_*. The page must be complete. */
 int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 /* Returns whether the free list of the last commit, `transaction`, has a page; 0 if that is unknown. `address`
  * and `size` are those of LMDB's map and of a page. The map must include all pages of the commit's meta page. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
-/* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it, filled
- * with zeros. Several threads may share it. Each entry has a page number and the last bits of the commit's number. */
+/* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it,
+ * filled with zeros. Several threads may share it. Each entry contains a page number and the last bits of the
+ * commit's number. */
 enum { SL_LMDB_SEEN = 256 };
 typedef struct {
     uint64_t pages[SL_LMDB_SEEN];
 } sl_lmdb_seen;
-/* The number of the page that contains `at`, which LMDB has lent. map: the address of LMDB's map, 0 if it is not known.
+/* Returns the number of the page that contains `at`, which LMDB has lent. map: the address of LMDB's map, 0 if
+ * it is not known.
  * SL_LMDB_OWN: the page may belong to a write transaction. SL_LMDB_FREE: the page is free. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             sl_lmdb_seen *seen);
@@ -488,7 +494,7 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
  * own. The caller then reads the rows one by one. */
 typedef struct {
     uint64_t count;
-    uint64_t is_end; /* 1: the next key on the page does not begin with the prefix */
+    uint64_t is_end; /* 1 if the next key on the page does not begin with the prefix. */
 } sl_lmdb_rows;
 int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen,
                       const uint8_t *mac_key, const uint8_t *prefix, size_t prefix_size, int downwards,
@@ -508,8 +514,8 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
  * done: the number of entries read before `out` was full. plain: the number of plain entries among these. If the first
  * entry does not fit into `out`, it is not plain. */
 typedef struct {
-    uint64_t is_plain; /* if 0, only the LSN has a meaning */
-    uint64_t agent_at; /* offset in `out`; UINT64_MAX if the record names no agent */
+    uint64_t is_plain; /* If it is 0, only the LSN has a meaning. */
+    uint64_t agent_at; /* The offset in `out`, or UINT64_MAX if the record names no agent. */
     uint64_t value_at;
     uint64_t value_end;
     uint64_t act;
@@ -520,7 +526,8 @@ typedef struct {
     uint64_t ready_us;
     uint64_t attempts;
     uint64_t lsn;
-    uint64_t root_lsn; /* LSN of the root whose digest replaces the value; 0: `out` has the value */
+    /* The LSN of the root whose digest replaces the value, or 0 if `out` contains the value. */
+    uint64_t root_lsn;
     uint64_t root_node;
 } sl_entry_facts;
 int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
@@ -535,28 +542,31 @@ int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 enum { SL_WAKE_FILE_SIZE = 131136, SL_WAKE_SUBJECT_SIZE_MAX = 400 };
 typedef struct {
     uint64_t owner;    /* A random number that is not 0. The caller draws it. */
-    uint64_t ticket;   /* 0: not drawn yet. */
+    uint64_t ticket;   /* 0 if it is not drawn yet. */
     uint32_t slot;
-    uint32_t sequence; /* Last seen sequence of the word. */
-    uint32_t bell;     /* Number plus 1 of another slot, whose owner a call also wakes; 0: none. */
+    uint32_t sequence; /* The last seen sequence of the word. */
+    uint32_t bell;     /* The number plus 1 of another slot whose owner a call also wakes, or 0. */
 } sl_wake_place;
 int sl_wake_open(uint8_t *file, size_t size); /* Initialises a file of zeros. SL_MALFORMED: it is another file. */
 /* SL_ABSENT: every slot is owned and was renewed within stale_ms. */
 int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mask, uint64_t position,
                   const uint8_t *subject, size_t subject_size, uint64_t stale_ms);
 int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *was_called);
-/* SL_OK: called or notified since `sequence`. SL_ABSENT: not yet. SL_FALLBACK: another waiter has the slot. */
+/* SL_OK: the waiter was called or notified since `sequence`. SL_ABSENT: it was not. SL_FALLBACK: another waiter
+ * has the slot. */
 int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
-/* Otherwise SL_ABSENT. */
+/* Returns SL_OK if the place is the first, and otherwise SL_ABSENT. */
 int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms);
 /* Writes mask and position into the slot, and the ticket and the bell of `place`. */
 int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position);
 int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* Draws the next ticket. */
 /* SL_ABSENT: no slot has a position. */
 int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest);
-/* Finds the next slot after `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
+/* Finds the next slot after `place`, by ticket and slot, that can be called, and its subject. SL_ABSENT: there
+ * is none. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
-int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place); /* SL_ABSENT: it can no longer be called. */
+/* SL_ABSENT: the place can no longer be called. */
+int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place);
 int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask); /* Notifies waiters without a subject. */
 int sl_wake_note(uint8_t *file, size_t size, uint64_t records);   /* Adds to the count of committed records. */
 int sl_wake_noted(uint8_t *file, size_t size, uint64_t *records);
@@ -564,31 +574,31 @@ int sl_wake_noted(uint8_t *file, size_t size, uint64_t *records);
 /* writer_lock.c: the lock of the one writing process, in a shared page (MAP_SHARED). */
 enum {
     SL_LOCK_OWNED = 0,
-    SL_LOCK_ABANDONED = 1, /* Owned. A dead owner's state has not been repaired. */
-    SL_LOCK_BUSY = 2,      /* Another process owns it, and the time is up. */
+    SL_LOCK_ABANDONED = 1, /* The lock is owned, and a dead owner's state has not been repaired. */
+    SL_LOCK_BUSY = 2,      /* Another process owns the lock, and the time is up. */
     SL_LOCK_LOST = 3,      /* The lock can never be owned again. */
-    SL_LOCK_INVALID = 4    /* Not a valid page, or not owned by this thread. */
+    SL_LOCK_INVALID = 4    /* The page is not valid, or this thread does not own the lock. */
 };
-/* One user of the lock, initially zero. One thread at a time may use it; the thread that locks must also
+/* One user of the lock, initially zero. One thread at a time may use it, and the thread that locks must
  * release. */
 typedef struct {
     uint32_t is_held;
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
-    uint32_t comes_back;  /* this user last acquired the lock again soon after releasing it */
-    uint64_t released_ns; /* time of the last release */
+    uint32_t comes_back;  /* Whether this user last acquired the lock soon after it had released it. */
+    uint64_t released_ns; /* The time of the last release. */
 } sl_lock;
-size_t sl_lock_size(void); /* Size of a page, aligned to 8; 0 without such a lock. */
-/* The offset in a robust mutex of the owner's 32-bit word; -1 without robust mutexes. */
+size_t sl_lock_size(void); /* Returns the size of a page, aligned to 8, or 0 if the system has no such lock. */
+/* Returns the offset in a robust mutex of the owner's 32-bit word, or -1 without robust mutexes. */
 int sl_lock_owner_at(void);
-/* Initialises a page, also over the contents from before a reboot. No other process may use the page. */
+/* Initialises a page, even if it has contents from before a reboot. No other process may use the page. */
 int sl_lock_initialise(uint8_t *page, size_t size);
 int sl_lock_check(uint8_t *page, size_t size);
 /* Waits to own the lock. After SL_LOCK_BUSY the caller keeps its place in the queue, for another call or for
  * the release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
-int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* Ahead of all waiters. */
+int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* Acquires the lock ahead of all waiters. */
 /* Releases the lock, or leaves the queue. */
 int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on);
 int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* Releases the lock as if its owner had died. */

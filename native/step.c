@@ -1,6 +1,7 @@
-/* The changes of one commit to a state, if chunks close only at an end.
+/* The changes that a step makes to a state, if chunks close only at an end.
  *
- * Trust: none. A step gathers the nodes of a record being made. A locator with LSN 0 names one of its rows.
+ * Trust: none. A step gathers the nodes of a record being made. A locator with LSN 0 refers to one of the
+ * step's rows.
  * Invariants: a step makes the same nodes as the general path does from the same writes. If that path would do
  * more (cut a string, build a large tree, close an inner chunk of a map), the step returns SL_FALLBACK. The
  * caller looks up large leaves in the whole store. tests/native compares the two paths. */
@@ -8,7 +9,7 @@
 
 enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX, LARGE_SIZE_MIN = 4096 };
 
-/* One change, as the caller packs it: see sl_step_make. */
+/* One change in the form that the caller packs: see sl_step_make. */
 typedef struct {
     unsigned operation;
     uint64_t count;
@@ -22,7 +23,7 @@ typedef struct {
 
 /* --- changes -------------------------------------------------------------------------------------- */
 
-/* Two writers after the gathered batch. change_end adds their output to the batch. */
+/* Return a writer after the gathered batch. change_end adds its output to the batch. */
 static sl_writer batch_writer(sl_step *step)
 {
     return (sl_writer){step->batch, SL_STEP_BATCH_SIZE, (size_t)step->batch_size, false};
@@ -87,7 +88,7 @@ static int add(sl_step *step, const change *of, const sl_node_view *state)
     if (status != SL_OK) {
         return status;
     }
-    /* The key is new, or below the root's own entries. In the latter case sl_tail_merge declines, too. */
+    /* The key is new, or below the root's own entries. In the latter case, sl_tail_merge declines later. */
     if (hit.found == 0) {
         return put(step, of, of->payload, of->payload_size);
     }
@@ -99,7 +100,7 @@ static int add(sl_step *step, const change *of, const sl_node_view *state)
     return status == SL_OK ? put(step, of, sum, out.size) : SL_FALLBACK;
 }
 
-/* SL_FALLBACK if the channel has a value, which then stays or is merged. */
+/* Put a value. Return SL_FALLBACK if the channel already has a value, which the general path keeps or merges. */
 static int put_once(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_key_hit hit;
@@ -124,7 +125,7 @@ int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_
                                                                             : SL_OK;
 }
 
-/* The fingerprint of an item of a keyed list, big-endian. */
+/* Write the fingerprint of an item of a keyed list, big-endian. */
 static int put_fingerprint(const uint8_t *item, size_t size, const uint8_t *key, size_t key_size, sl_writer *entries)
 {
     uint64_t span[2];

@@ -1,5 +1,5 @@
-/* Closes chunks at the end of a list or a dict, with the same result as statelog/tree/builder.py. FORMAT.md 4.2
- * to 4.5.
+/* The part of a step that closes chunks at the end of a list or a dict, with the same result as
+ * statelog/tree/builder.py. FORMAT.md 4.2 to 4.5.
  *
  * Trust: none. Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. The next
  * level receives what closes below it. If that level would close, too, the result is SL_FALLBACK. If an open
@@ -8,9 +8,10 @@
 
 enum {
     LEVELS = SL_STEP_LEVELS,
-    CLOSED_MAX = 2 * SL_CHUNK_ENTRIES_MAX / SL_CHUNK_ENTRIES_MIN, /* Of a level, in one step. */
+    /* The maximum number of chunks of a level that close in one step. */
+    CLOSED_MAX = 2 * SL_CHUNK_ENTRIES_MAX / SL_CHUNK_ENTRIES_MIN,
     LOCATOR_SIZE_MAX = SL_STEP_LOCATOR_SIZE_MAX,
-    /* Includes the fingerprints of a keyed list. */
+    /* The summary includes the fingerprints of a keyed list. */
     SUMMARY_SIZE_MAX = 10 + SL_DIGEST_SIZE + 2 * SL_CHUNK_ENTRIES_MAX,
     ITEMS_SIZE_MAX = SL_CHUNK_SIZE_CLOSE + SL_CHUNK_ENTRIES_MAX * SL_STEP_ENTRY_SIZE_MAX,
     ITEM_LOCATORS_SIZE_MAX = SL_CHUNK_ENTRIES_MAX * (LOCATOR_SIZE_MAX + SL_STEP_LOCATOR_SIZE_MAX),
@@ -26,8 +27,8 @@ typedef struct {
     sl_entry_row row;
     sl_boundary closes[CLOSED_MAX];
     uint64_t closed;
-    sl_boundary rest; /* Beginning of the entries that stay open. */
-    uint64_t covered; /* Number of level-0 entries below the open part. */
+    sl_boundary rest; /* The beginning of the entries that stay open. */
+    uint64_t covered; /* The number of level-0 entries below the open part. */
     uint64_t node;    /* The row of the open part's node, if it has entries. */
 } level_made;
 
@@ -38,7 +39,7 @@ static sl_entry_row row_in(uint8_t *space, size_t entries_size, size_t locators_
     return (sl_entry_row){{space, entries_size, 0, false}, {space + entries_size, locators_size, 0, false}, 0};
 }
 
-/* A root's entry for a level, or NULL if it has no such level. */
+/* Return a root's entry for a level, or NULL if the root has no such level. */
 static const sl_level *level_of(const sl_root_head *head, unsigned number)
 {
     return number <= head->level_count ? &head->levels[head->level_count - number] : NULL;
@@ -50,7 +51,7 @@ static int open_of(sl_step *step, const sl_node_view *root, const sl_level *leve
     return sl_step_node(step, SL_NODE_CHUNK, root->bytes + level->digest_at, level->lsn, level->node, open);
 }
 
-/* Copy the entries of a level's open node into its row: those that the root covers. */
+/* Copy the entries of a level's open node that the root covers into the level's row. */
 static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level *level, const sl_node_view *open)
 {
     sl_entries it;
@@ -72,7 +73,7 @@ static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level
     return is_full(row) ? SL_FALLBACK : SL_OK;
 }
 
-/* Make a node of the entries between two boundaries. */
+/* Make a node from the entries between two boundaries. */
 static int take_chunk(sl_step *step, int kind, unsigned number, const sl_entry_row *row, const sl_boundary *begin,
                       const sl_boundary *end)
 {
@@ -88,7 +89,7 @@ static int take_chunk(sl_step *step, int kind, unsigned number, const sl_entry_r
     return chunk.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_CHUNK, chunk.at, content_size);
 }
 
-/* Make a node of each closed chunk of a level, and append its entry to the row of the level above. */
+/* Make a node from each closed chunk of a level, and append its entry to the row of the level above. */
 static int close_chunks(sl_step *step, int kind, unsigned number, level_made *level, sl_entry_row *above)
 {
     int status = SL_OK;
@@ -187,7 +188,7 @@ static sl_entry_row tail_row(sl_step *step) { return row_in(step->scratch, ITEMS
 /* Close the chunks of the tail's row, and make the nodes of the open levels above, and the root. */
 static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *tail)
 {
-    level_made levels[1 + LEVELS] = {0}; /* Level 0 is that of the entries. */
+    level_made levels[1 + LEVELS] = {0}; /* Level 0 contains the entries. */
     int kind = (int)head->kind;
     uint8_t *space = step->scratch + ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX;
     unsigned top = 0;
@@ -234,7 +235,7 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
     return status == SL_OK ? close_levels(step, root, head, &tail) : status;
 }
 
-/* Find the node that ends where the tail begins, on one of the lowest levels. SL_ABSENT: there is none. */
+/* Find the node on one of the lowest levels that ends where the tail begins. Return SL_ABSENT if there is none. */
 static int node_below(sl_step *step, const sl_node_view *root, const sl_root_head *head, sl_node_view *below)
 {
     for (unsigned number = 1; number <= LEVELS; number++) {

@@ -5,8 +5,8 @@
 #include "internal.h"
 
 enum {
-    CONTAINER_SIZE_MAX = 4096, /* Of one leaf, inside another value. */
-    LARGE_SIZE_MIN = 4096,     /* A larger leaf is looked up in the whole store. */
+    CONTAINER_SIZE_MAX = 4096, /* The maximum size of one leaf inside another value. */
+    LARGE_SIZE_MIN = 4096,     /* A leaf of this size or more is looked up in the whole store. */
     STRING_SIZE_MAX = 16384    /* A longer string is cut. */
 };
 
@@ -60,7 +60,7 @@ void sl_step_place_row(sl_step *step, uint64_t row)
     step->end = sl_load_be(ends + 4, 4);
 }
 
-/* Find an existing leaf among the known ones. */
+/* Find a leaf among the known leaves. */
 static bool find_known(sl_step *step, const uint8_t *digest)
 {
     enum { SIZE = SL_DIGEST_SIZE + 8 + 4 };
@@ -124,7 +124,7 @@ static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *e
     sl_writer root = sl_writer_of(&space);
     sl_put_byte(&root, (unsigned)kind);
     sl_put_varint(&root, count);
-    sl_put_varint(&root, 0); /* Number of levels. */
+    sl_put_varint(&root, 0); /* This is the number of levels. */
     sl_put_varint(&root, count);
     sl_put(&root, entries->bytes, entries->at);
     size_t content_size = root.at;

@@ -1,4 +1,4 @@
-/* Checks one record by itself in one call: nodes by digest and shape, and refs inside the record.
+/* The kernel that checks one record in one call: nodes by digest and shape, and refs inside the record.
  *
  * Refs to other records are looked up in a cache of seen refs and nodes, with one fingerprint in a slot; newer
  * ones replace older ones. A ref that is not in the cache is returned for the caller to look up. Fingerprints
@@ -26,9 +26,9 @@ typedef struct {
     const uint8_t *record;
     size_t size;
     uint64_t lsn;
-    uint64_t parent; /* The node whose refs are being checked. */
+    uint64_t parent; /* The number of the node whose refs are being checked. */
     uint64_t children;
-    const sl_node_place *places; /* Of all existing nodes, by number. */
+    const sl_node_place *places; /* The places of all existing nodes, by number. */
     uint64_t place_count;
     sl_seen_nodes *seen;
     sl_node_ref *refs;
@@ -67,7 +67,7 @@ static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint6
     return false;
 }
 
-/* True if the record itself has the node. */
+/* Return true if the record itself contains the node. */
 static bool holds(const check *run, uint64_t type, const uint8_t *digest, uint64_t node)
 {
     uint64_t low = 0;
@@ -120,7 +120,7 @@ static int check_entries(check *run, const uint8_t *node, size_t size, size_t co
     if (status != SL_OK) {
         return status;
     }
-    uint64_t level = is_root ? 0 : node[1]; /* A chunk that was opened has both bytes. */
+    uint64_t level = is_root ? 0 : node[1]; /* The chunk was opened without error, so it has both bytes. */
     while ((status = sl_entries_next(&it)) == SL_OK) {
         const uint8_t *slot = node + it.slot_at;
         if (level > 0) {

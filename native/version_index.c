@@ -94,8 +94,8 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
 
 uint64_t sl_jump_depth(uint64_t depth)
 {
-    /* Skew-binary: a depth is a sum of numbers 2^k - 1, each the largest that fits. The last one is the length
-     * of the jump. */
+    /* In skew-binary form, a depth is a sum of numbers 2^k - 1, each the largest that fits. The last number is
+     * the length of the jump. */
     uint64_t size = UINT64_MAX;
     for (uint64_t left = depth; left > 0; left -= size) {
         while (size > left) {

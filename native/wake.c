@@ -1,7 +1,7 @@
 /* The wake-up word: two 32-bit words of shared memory, {sequence, waiters}. wake_slots.c has a file of them.
  *
- * A writer raises `sequence` and wakes; a reader that has seen a sequence sleeps until it differs. On Linux
- * this uses futex(2), not private, so that it works between processes. Elsewhere, and where the kernel refuses
+ * A writer raises `sequence` and wakes the readers. A reader that has seen a sequence sleeps until it differs.
+ * On Linux, this uses a shared futex(2), which works between processes. Elsewhere, and where the kernel refuses
  * futexes (some sandboxes), readers sleep in short bounded steps.
  * Trust: the memory is shared with other processes. Any value in it is tolerated; the worst result is an early
  * or late wake-up.
@@ -66,7 +66,7 @@ int sl_wake_notify(uint32_t *word)
     return SL_OK;
 }
 
-/* Sleep until a wake-up, a change of the word, or the timeout. False if a signal arrived. */
+/* Sleep until a wake-up, a change of the word, or the timeout. Return false if a signal arrived. */
 static bool wake_sleep(uint32_t *word, uint32_t seen, uint64_t duration_ns)
 {
 #ifdef __linux__

@@ -36,8 +36,8 @@ enum {
     CHANGING = 2
 };
 
-static const uint64_t MAGIC = 0x31656B6177676C73; /* "slgwake1", lowest byte first. */
-static const uint64_t CALLED_STALE_MS = 60000;    /* A call to a dead owner waits this long for its heir. */
+static const uint64_t MAGIC = 0x31656B6177676C73; /* The bytes are "slgwake1", with the lowest byte first. */
+static const uint64_t CALLED_STALE_MS = 60000;    /* The time that a call to a dead owner waits for its heir. */
 static const uint64_t SECOND_MS = 1000;
 static const uint64_t MS_NS = 1000000;
 
@@ -101,8 +101,8 @@ static uint64_t clock_ms(void)
     return (uint64_t)now.tv_sec * SECOND_MS + (uint64_t)now.tv_nsec / MS_NS;
 }
 
-/* The time since a slot was renewed. A heartbeat far in the future is from another boot; a slightly later one
- * is another clock reading. */
+/* Return the time since a slot was renewed. A heartbeat far in the future comes from another boot. A slightly
+ * later heartbeat comes from another reading of the clock. */
 static uint64_t age_ms(wake_slot *slot, uint64_t now_ms)
 {
     uint64_t heartbeat_ms = LOAD(slot->heartbeat_ms);
@@ -119,7 +119,7 @@ static void raise_to(uint64_t *word, uint64_t value)
     }
 }
 
-/* The place's own slot, or NULL if another waiter has it. */
+/* Return the place's own slot, or NULL if another waiter has taken it. */
 static wake_slot *own_slot(uint8_t *file, const sl_wake_place *place)
 {
     if (place->slot >= SLOTS || place->owner == 0) {
@@ -150,7 +150,7 @@ int sl_wake_open(uint8_t *file, size_t size)
     return SWAP_IF(header_of(file)->magic, before, MAGIC) || before == MAGIC ? SL_OK : SL_MALFORMED;
 }
 
-/* Own a slot that is free, or else the oldest one that is not renewed. NULL if there is none. */
+/* Take a free slot, or else the oldest slot that is not renewed. Return NULL if there is none. */
 static wake_slot *take_slot(uint8_t *file, sl_wake_place *place, uint64_t stale_ms, uint64_t now_ms)
 {
     size_t oldest = SLOTS;
@@ -246,7 +246,7 @@ static bool is_first(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t st
     return true;
 }
 
-/* Take over a call to an owner with the same subject that has died. */
+/* Take over a call to a dead owner with the same subject. */
 static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t stale_ms)
 {
     uint64_t now_ms = clock_ms();
@@ -263,7 +263,7 @@ static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_
     return false;
 }
 
-/* Read the sequence before taking the call. Then the next wait reports a call that comes in between. */
+/* Read the sequence before taking the call. So the next wait reports a call that comes in between. */
 static bool take_call(wake_slot *slot, sl_wake_place *place)
 {
     uint32_t sequence = LOAD(slot->word[0]);
@@ -388,7 +388,8 @@ int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place)
     if (slot == NULL || !SWAP_IF(slot->is_called, callable, CALLED)) {
         return SL_ABSENT;
     }
-    if (own_slot(file, place) == NULL) { /* Another waiter took the slot meanwhile, and the call is not for it. */
+    /* Another waiter has taken the slot, and the call was not for that waiter. */
+    if (own_slot(file, place) == NULL) {
         (void)SWAP_IF(slot->is_called, called, CALLABLE);
         return SL_ABSENT;
     }

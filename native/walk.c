@@ -1,12 +1,13 @@
-/* The way from the root of a dict to an item of a list in it, through the nodes of one record at a time (FORMAT.md 4).
+/* The kernel that walks from the root of a dict to an item of a list in it, through the nodes of one record at
+ * a time (FORMAT.md 4).
  *
  * Trust: none. The caller trusts the digest of the first root.
- * Invariants: each node on the way has matched its digest. A returned item is inside the record. */
+ * Invariants: each node on the path has matched its digest. A returned item is inside the record. */
 #include "internal.h"
 
-enum { STEPS_MAX = SL_LEVELS_MAX + 4 }; /* Two roots, a chunk of each level, and a leaf. */
+enum { STEPS_MAX = SL_LEVELS_MAX + 4 }; /* A walk visits two roots, a chunk of each level, and a leaf. */
 
-/* The node that a walk is at, in the record. */
+/* Open the node that a walk has reached in the record. */
 static int node_open(const uint8_t *record, size_t size, uint64_t lsn, const sl_walk *walk, sl_node_view *node,
                      size_t *node_at)
 {
@@ -28,7 +29,7 @@ static int node_open(const uint8_t *record, size_t size, uint64_t lsn, const sl_
     return SL_OK;
 }
 
-/* Go to the node that a ref leads to. */
+/* Move the walk to the node that a ref leads to. */
 static void walk_to(sl_walk *walk, uint64_t stage, const uint8_t *digest, uint64_t lsn, uint64_t number)
 {
     walk->stage = stage;
@@ -37,7 +38,7 @@ static void walk_to(sl_walk *walk, uint64_t stage, const uint8_t *digest, uint64
     memcpy(walk->digest, digest, SL_DIGEST_SIZE);
 }
 
-/* From the root of the dict to the root of the list under the key. */
+/* Move from the root of the dict to the root of the list under the key. */
 static int state_pass(const sl_node_view *node, const uint8_t *key, size_t key_size, const uint8_t *mark,
                       size_t mark_size, sl_walk *walk)
 {
@@ -68,8 +69,8 @@ static int state_pass(const sl_node_view *node, const uint8_t *key, size_t key_s
     return is_found ? SL_OK : SL_ABSENT;
 }
 
-/* From an entry that covers the position to its child, or to the item in its slot. `node_at`: where the node is in the
- * record. */
+/* Move from an entry that covers the position to its child, or to the item in its slot. `node_at` is the node's
+ * offset in the record. */
 static int entry_pass(const sl_node_view *node, size_t node_at, bool is_root, sl_walk *walk)
 {
     sl_position_hit hit;
@@ -94,7 +95,7 @@ static int entry_pass(const sl_node_view *node, size_t node_at, bool is_root, sl
     return SL_OK;
 }
 
-/* From the root of the list to the chunk or the entry of the tail that covers the position. */
+/* Move from the root of the list to the chunk or the entry of the tail that covers the position. */
 static int list_pass(const sl_node_view *node, size_t node_at, sl_walk *walk)
 {
     sl_root root;
@@ -142,7 +143,7 @@ int sl_item_find(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t
                          ? entry_pass(&node, node_at, false, &at)
                          : SL_MALFORMED;
             break;
-        default: /* SL_WALK_ITEM */
+        default: /* The stage is SL_WALK_ITEM. */
             at.item_at = node_at;
             at.item_size = node.content_size;
         }

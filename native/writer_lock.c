@@ -39,34 +39,39 @@
 #include <time.h>
 
 enum {
-    GIVEN_UP_MAX = 128, /* Remembered tickets of waiters that gave up. A forgotten one costs its successor a slice. */
+    /* The number of remembered tickets of waiters that gave up. A forgotten ticket costs its successor a
+     * slice. */
+    GIVEN_UP_MAX = 128,
     WAKE_BITS = 32
 };
 
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
-/* Long enough for several commits, because a change of process for each commit would be slow. */
+/* A turn is long enough for several commits, because a change of process for each commit would be slow. */
 static const uint64_t TURN_NS = 2000000;
 static const uint64_t GRACE_NS = 200000; /* An owner that commits in a loop comes back after a tenth of this time. */
-static const uint64_t LOOK_NS = 100000;  /* How often the next waiter checks whether the turn has ended. */
+/* The interval at which the next waiter checks whether the turn has ended. */
+static const uint64_t LOOK_NS = 100000;
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {
-    uint64_t magic; /* Written last. */
+    uint64_t magic; /* The magic is written last. */
     uint64_t layout;
-    uint64_t turn_end_ns; /* The next waiter waits until then. Written only with the mutex. */
+    /* The time until which the next waiter waits. Only the owner of the mutex writes it. */
+    uint64_t turn_end_ns;
     uint32_t is_abandoned;
-    uint32_t turn; /* Raised by each owner whose turn begins. Written only with the mutex. */
+    uint32_t turn; /* The number of the turn. The owner of the mutex raises it when its turn begins. */
     uint32_t next;
     uint32_t serving;
     uint32_t changes;
-    uint32_t given_up[GIVEN_UP_MAX]; /* Ticket t was given up if it is stored at t % GIVEN_UP_MAX. */
-    uint64_t turn_limit_ns; /* The latest end of this turn. Written only with the mutex. */
+    uint32_t given_up[GIVEN_UP_MAX]; /* A ticket t was given up if it is stored at t % GIVEN_UP_MAX. */
+    uint64_t turn_limit_ns; /* The latest end of this turn. Only the owner of the mutex writes it. */
     pthread_mutex_t mutex;
 } lock_page;
 
-/* The properties that two builds must share: this file's layout, the word size, and the C library of the mutex. */
+/* Return the properties that two builds must share: this file's layout, the word size, and the mutex's C
+ * library. */
 static uint64_t layout_here(void)
 {
     uint64_t version = 3;
@@ -94,7 +99,7 @@ static void set_turn_end(lock_page *page, uint64_t end_ns)
     __atomic_store_n(&page->turn_end_ns, end_ns, __ATOMIC_SEQ_CST);
 }
 
-/* The remaining time of the current turn. */
+/* Return the remaining time of the current turn. */
 static uint64_t turn_left_ns(lock_page *page, uint64_t now_ns)
 {
     uint64_t left_ns = __atomic_load_n(&page->turn_end_ns, __ATOMIC_SEQ_CST) - now_ns;
@@ -106,7 +111,7 @@ static bool has_room(const uint8_t *bytes, size_t size)
     return size >= sizeof(lock_page) && (uintptr_t)bytes % _Alignof(lock_page) == 0;
 }
 
-/* The page in these bytes; NULL if another build made them. */
+/* Return the page in these bytes, or NULL if another build has initialised them. */
 static lock_page *page_of(uint8_t *bytes, size_t size)
 {
     lock_page *page = (lock_page *)(void *)bytes;
@@ -166,7 +171,7 @@ static bool leave_queue(lock_page *page, sl_lock *lock)
     return true;
 }
 
-/* Try the mutex. Returns SL_LOCK_BUSY, the way it is owned, or why it never will be. */
+/* Try the mutex. Return SL_LOCK_BUSY, the status of the ownership, or why the lock can never be owned. */
 static int take(lock_page *page, sl_lock *lock)
 {
     int error = pthread_mutex_trylock(&page->mutex);
@@ -199,7 +204,8 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
     for (;;) {
         uint32_t seen = load(&page->changes);
         uint32_t serving = load(&page->serving);
-        if ((int32_t)(serving - lock->ticket) > 0) { /* The ticket was passed, like one of a dead waiter. */
+        /* The ticket was passed, as the ticket of a dead waiter is. */
+        if ((int32_t)(serving - lock->ticket) > 0) {
             draw_ticket(page, lock);
             continue;
         }
@@ -218,7 +224,7 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
         if (now_ns >= deadline_ns) {
             return SL_LOCK_BUSY;
         }
-        /* A whole slice, after which a waiter may conclude that nothing moves. */
+        /* After a whole slice, a waiter may conclude that nothing moves. */
         bool is_whole = !is_served || left_ns == 0;
         uint64_t pause_ns = is_whole ? SLICE_NS : left_ns < LOOK_NS ? left_ns : LOOK_NS;
         uint64_t until_ns = deadline_ns - now_ns < pause_ns ? deadline_ns : now_ns + pause_ns;
@@ -318,7 +324,7 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
         return SL_LOCK_INVALID;
     }
     lock->is_held = 0;
-    /* A process that draws a ticket tries the mutex afterwards, so one of the two sees the other. */
+    /* A process that draws a ticket tries the mutex afterwards, so one of the two processes sees the other. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (load(&page->next) == load(&page->serving)) {
         return SL_LOCK_OWNED;
@@ -350,7 +356,7 @@ int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
     return SL_LOCK_OWNED;
 }
 
-#else /* Without robust mutexes sl_lock_size returns 0, and the caller uses another lock. */
+#else /* Without robust mutexes, sl_lock_size returns 0, and the caller uses another lock. */
 
 size_t sl_lock_size(void) { return 0; }
 

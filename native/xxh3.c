@@ -6,7 +6,8 @@
 
 enum { STRIPE_SIZE = 64, LANES = 8, SECRET_SIZE = 192, BLOCK_STRIPES = (SECRET_SIZE - STRIPE_SIZE) / 8 };
 enum { SMALL_MAX = 16, MIDDLE_MAX = 128, LARGE_MAX = 240, LARGE_ROUNDS = 8 };
-enum { LAST_STRIPE_AT = SECRET_SIZE - STRIPE_SIZE - 7, LAST_PART_AT = 136 - 17, MERGE_AT = 11 }; /* in SECRET */
+/* These are offsets in SECRET. */
+enum { LAST_STRIPE_AT = SECRET_SIZE - STRIPE_SIZE - 7, LAST_PART_AT = 136 - 17, MERGE_AT = 11 };
 
 #define PRIME32_1 UINT64_C(0x9E3779B1)
 #define PRIME32_2 UINT64_C(0x85EBCA77)
@@ -54,7 +55,7 @@ static uint64_t reversed(uint64_t value)
     return load_le64(bytes);
 }
 
-/* Exclusive or of both halves of the 128-bit product. */
+/* Return the exclusive or of both halves of the 128-bit product. */
 #ifdef __SIZEOF_INT128__
 __extension__ typedef unsigned __int128 product;
 
@@ -118,7 +119,7 @@ static uint64_t hash_small(const uint8_t *data, size_t size)
     return avalanche_of_xxh64(secret_pair(56));
 }
 
-/* Mix pairs of 16 bytes from the middle to both ends. */
+/* Hash a middle-sized input: mix pairs of 16 bytes from the middle to both ends. */
 static uint64_t hash_middle(const uint8_t *data, size_t size)
 {
     uint64_t hash = size * PRIME64_1;

@@ -1,5 +1,6 @@
-/* Fuzzes sl_entries_read. Input: options, the size of the output, then the record. The target corrects the LSN and the
- * checksum of the record, and with option 1 the digests of its nodes. Otherwise nearly all mutations fail early. */
+/* Fuzzes sl_entries_read. Input: options, the size of the output, then the record. The target corrects the LSN
+ * and the checksum of the record, and with option 1 the digests of its nodes. Otherwise nearly all mutations
+ * would fail early. */
 #include "fuzz_input.h"
 
 enum { LSN = 7, LSN_AT = 16, BODY_SIZE_AT = 12, ENVELOPE_SIZE = 56, DIGEST_SIZE = 20, DIGEST_HEAD = 0x54 };
@@ -11,7 +12,8 @@ static void put_be(uint8_t *at, uint64_t number)
     }
 }
 
-/* Write the digest of each node into the node table, and that of the last node into the first digest of the body. */
+/* Write the digest of each node into the node table, and the digest of the last node into the body's first
+ * digest. */
 static void put_digests(fuzz_block record)
 {
     sl_record_parts parts;

@@ -1,5 +1,5 @@
-/* Fuzzes bodies of checkpoints. Input: a byte (rollback or not), then the body; or a byte, then a whole record,
- * which is also read as the next record of a log. */
+/* Fuzzes bodies of checkpoints. Input: a byte (rollback or not), then the body or a whole record. A record is
+ * also read as the next record of a log. */
 #include "fuzz_input.h"
 
 static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fields *fields)

@@ -1,5 +1,6 @@
-/* Fuzzes sl_entry_make. Input: sizes of the key, of the current root, of its content and of the item; operation; count;
- * the fixed fields; the key, the root and the item. The rest of the input is the node that the kernel wants, if any. */
+/* Fuzzes sl_entry_make. Input: sizes of the key, of the current root, of its content and of the item;
+ * operation; count; the fixed fields; the key, the root and the item. The rest of the input is the node that
+ * the kernel requests, if any. */
 #include "fuzz_input.h"
 
 enum { FIXED_SIZE = 224, DIGESTS_SIZE = 40, CHECKSUM_SIZE = 8, HEAD_SIZE = 37, HOME_LSN = 1000000 };

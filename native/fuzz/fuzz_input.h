@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A kernel broke its contract: name it, and abort like a sanitizer. */
+/* Report a broken contract of a kernel, and abort like a sanitizer. */
 #define FUZZ_REQUIRE(condition)                                                 \
     do {                                                                        \
         if (!(condition)) {                                                     \
@@ -53,7 +53,7 @@ static inline size_t fuzz_size(fuzz_input *in)
     return high << 8 | fuzz_byte(in);
 }
 
-/* The next `size` bytes, or the remaining ones. */
+/* Return the next `size` bytes of the input, or all that remain. */
 static inline fuzz_block fuzz_take(fuzz_input *in, size_t size)
 {
     size_t taken = size < in->left ? size : in->left;

@@ -4,8 +4,7 @@
 
 enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144 };
 
-/* A file whose second meta page is that of commit 1. The number of pages in the meta page does not exceed the
- * file. */
+/* Query a file whose second meta page belongs to commit 1. Its number of pages does not exceed the file. */
 static void look_around(uint8_t *map, size_t size, uint64_t number)
 {
     uint64_t transactions[] = {0, 1};

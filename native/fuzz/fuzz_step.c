@@ -1,8 +1,8 @@
 /* Fuzzes a step of two changes, and its record. Input: the sizes of the state, of a list's root, of the items,
  * and of the list's two open levels, with the sizes of their contents; the number of items, operation and kind;
- * then these parts and a version page. The key items are fixed. Each node that the step wants is then added
- * with the type it is wanted as. One bit of the operation makes the page the held nodes, another one makes it
- * the known leaves. */
+ * then these parts and a version page. The key items are fixed. Each node that the step requests is then added
+ * with the requested type. One bit of the operation passes the page as the held nodes, and another bit passes
+ * it as the known leaves. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
@@ -32,7 +32,7 @@ static void check_rows(const sl_step *step)
     FUZZ_REQUIRE(end == step->nodes_size);
 }
 
-/* The record must have the gathered nodes and decode to its inputs. The page follows it. */
+/* Check that the record has the gathered nodes and decodes to its inputs, and that the page follows it. */
 static void check_record(const sl_step *step, const sl_output *out, const uint8_t *items, size_t items_size)
 {
     sl_record_parts parts;
@@ -50,7 +50,8 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     FUZZ_REQUIRE(memcmp(out->bytes + step->made.nodes_at, step->nodes, (size_t)step->nodes_size) == 0);
     int status = sl_checkpoint_read(record, size, NEXT_LSN, &found);
     size_t error_at = 0;
-    if (sl_cbor_check(items, items_size, &error_at) == SL_OK) { /* Other items make an invalid or a different body. */
+    /* With other items, the body would be invalid or different. */
+    if (sl_cbor_check(items, items_size, &error_at) == SL_OK) {
         FUZZ_REQUIRE(status == SL_OK && memcmp(found.digest, out->bytes, 20) == 0);
     }
     FUZZ_REQUIRE(sl_page_range(out->bytes + step->made.record_end, (size_t)(step->made.page_end - step->made.record_end), &first, &last) ==
@@ -59,7 +60,7 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     free(record);
 }
 
-/* The held nodes begin with the new root of the state. */
+/* Check that the held nodes begin with the new root of the state. */
 static void check_held(const sl_step *step, const sl_output *out)
 {
     static const size_t head_size = 1 + 20 + 8 + 4 + 4;
@@ -82,7 +83,7 @@ static size_t put_number(uint8_t *to, uint64_t number, size_t size)
     return size;
 }
 
-/* Append the wanted node to the held nodes. */
+/* Append the requested node to the held nodes. */
 static void hold(const sl_step *step, const sl_node *node, fuzz_block *held)
 {
     uint8_t *bytes = fuzz_allocate(held->size + 37 + node->block.size);

@@ -1,4 +1,4 @@
-/* Fuzzes the check of a whole record. Input: room for refs, LSN, record. */
+/* Fuzzes the check of a whole record. Input: the capacity for refs, the LSN, and the record. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -3,7 +3,7 @@
 
 enum { LSN = 9, NODES = 4 };
 
-/* Walk from a node, if a walk may begin at one of its type. Its digest is computed, so that a changed node is read. */
+/* Walk from a node if its type permits this. The digest is computed, so that the walk accepts a changed node. */
 static void walk_from(const fuzz_block *record, uint64_t number, uint64_t stage, uint64_t position,
                       const fuzz_block *key)
 {

@@ -41,7 +41,7 @@ static void on_abort(int number)
     (void)raise(number);
 }
 
-/* xorshift64* (Vigna 2016), reduced below `limit`, which is not 0. */
+/* Return a random number below `limit`, which is not 0. The generator is xorshift64* (Vigna 2016). */
 static size_t random_below(size_t limit)
 {
     random_state ^= random_state >> 12;

@@ -1,8 +1,9 @@
-/* Encodes plain Python values as items (FORMAT.md 7). Nearly all writes consist of these.
+/* The encoder of plain Python values as items (FORMAT.md 7). Nearly all writes consist of such values.
  *
  * Trust: none in the value. For any other type, size or depth the result is None, and statelog/format/cbor.py
  * encodes the value or reports the error.
- * Invariants: no Python code runs here, so no object changes while it is read. The room bounds the time. */
+ * Invariants: no Python code runs here, so no object changes while it is read. The size of the output bounds
+ * the time. */
 #include "objects.h"
 
 enum {
@@ -15,8 +16,8 @@ enum {
     ITEM_FALSE = 0xF4,
     ITEM_TRUE = 0xF5,
     ITEM_NULL = 0xF6,
-    KEYS_MAX = 32,      /* Of one map. */
-    LEVELS_MAX = 32     /* Of one call, because a thread's stack may be small. */
+    KEYS_MAX = 32,      /* The maximum number of keys of one map. */
+    LEVELS_MAX = 32     /* The maximum depth of one call, because a thread's stack may be small. */
 };
 
 typedef struct {
@@ -53,7 +54,7 @@ static bool put_integer(sl_writer *out, PyObject *number)
     return true;
 }
 
-/* Encoded keys are ordered by size, then by bytes. */
+/* Return true if key `a` comes before key `b`. Encoded keys are ordered by size, then by bytes. */
 static bool stands_before(const member *a, const member *b)
 {
     return a->size != b->size ? a->size < b->size : memcmp(a->bytes, b->bytes, a->size) < 0;
@@ -110,7 +111,7 @@ static bool put_list(sl_writer *out, PyObject *list, unsigned levels)
     return true;
 }
 
-/* `levels` bounds the recursion. */
+/* Encode a value. `levels` bounds the recursion. */
 static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
 {
     if (out->full) {

@@ -1,20 +1,20 @@
-/* Detects whether values have changed since they were serialised, without serialising them again.
+/* A check whether values have changed since they were serialised, without serialising them again.
  *
- * A value is *frozen* like this: texts, bytes, numbers, booleans and None stay as they are. A list, tuple, dict
- * or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis, which
- * never equals the value.
+ * Values are *frozen* as follows: texts, bytes, numbers, booleans and None stay as they are. A list, tuple,
+ * dict or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis,
+ * which never equals the value.
  * Trust: none in the value. A metaclass or `learn` may run Python code, which may change the value being read.
  * So every object is owned while it is read, every index is checked, and an inconsistent value becomes an
  * Ellipsis. */
 #include "objects.h"
 
-enum { LEVELS_MAX = 32 }; /* Of a value, because a thread's stack may be small. */
+enum { LEVELS_MAX = 32 }; /* The maximum depth of a value, because a thread's stack may be small. */
 
 typedef struct {
     const module_state *state;
-    PyObject *kinds; /* Dict: type -> whether it is a plain model. */
-    PyObject *learn; /* Called for a type that `kinds` does not have. */
-    /* The item is deeper than LEVELS_MAX. The rest is not read, because the item may contain itself. */
+    PyObject *kinds; /* A dict that maps a type to whether it is a plain model. */
+    PyObject *learn; /* A function that is called for a type that is not in `kinds`. */
+    /* Whether the item is deeper than LEVELS_MAX. The rest is not read, because the item may contain itself. */
     bool is_deep;
 } freezing;
 
@@ -28,7 +28,7 @@ static PyObject *nothing_known(void) { return shared(Py_Ellipsis); }
 
 static PyObject *freeze(freezing *with, PyObject *value, unsigned levels);
 
-/* Freeze a member into its place. False with an error set. */
+/* Freeze a member into its place. Return false with an error set. */
 static bool freeze_member(freezing *with, PyObject *record, Py_ssize_t place, PyObject *member, unsigned levels)
 {
     PyObject *frozen = freeze(with, member, levels);
@@ -50,7 +50,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
         Py_XDECREF(item);
         if (!is_done) {
             Py_DECREF(record);
-            if (item == NULL) { /* The list has become shorter. */
+            if (item == NULL) { /* The list was shortened in the meantime. */
                 PyErr_Clear();
                 return nothing_known();
             }
@@ -60,7 +60,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
     return record;
 }
 
-/* Record a dict, or a model's members: the type, the model's extra fields, keys and values alternating. */
+/* Record a dict or a model's members: the type, the model's extra fields, and then alternating keys and values. */
 static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra, PyObject *held, unsigned levels)
 {
     Py_ssize_t head = extra == NULL ? 1 : 2;
@@ -91,15 +91,15 @@ static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra,
         }
         place += 2;
     }
-    if (place != size || head + 2 * PyDict_Size(held) != size) { /* The dict was changed meanwhile. */
+    if (place != size || head + 2 * PyDict_Size(held) != size) { /* The dict was changed in the meantime. */
         Py_DECREF(record);
         return nothing_known();
     }
     return record;
 }
 
-/* Get a model's members and extra fields as new references. False, without an error, if the model is not fully
- * initialised. */
+/* Get a model's members and extra fields as new references. Return false, without an error, if the model is not
+ * fully initialised. */
 static bool open_model(const module_state *state, PyObject *model, PyObject **held, PyObject **extra)
 {
     *held = PyObject_GetAttr(model, state->held_name);
@@ -113,7 +113,7 @@ static bool open_model(const module_state *state, PyObject *model, PyObject **he
     return false;
 }
 
-/* 1 if values of a type are plain models, 0 if not, -1 with an error set. */
+/* Return 1 if values of a type are plain models, 0 if not, or -1 with an error set. */
 static int is_plain(freezing *with, PyObject *kind)
 {
     PyObject *found = PyDict_GetItemWithError(with->kinds, kind);
@@ -144,7 +144,7 @@ static PyObject *freeze_model(freezing *with, PyObject *model, unsigned levels)
     return record;
 }
 
-/* `levels` bounds the recursion. */
+/* Freeze a value. `levels` bounds the recursion. */
 static PyObject *freeze(freezing *with, PyObject *value, unsigned levels)
 {
     if (is_leaf(value)) {
@@ -223,7 +223,8 @@ static bool is_still(const module_state *state, PyObject *frozen, PyObject *valu
             double is = PyFloat_AsDouble(value);
             return memcmp(&was, &is, sizeof was) == 0;
         }
-        int answer = PyObject_RichCompareBool(frozen, value, Py_EQ); /* Both have a type that is_leaf knows. */
+        /* Both have a type that is_leaf accepts, so no Python code runs. */
+        int answer = PyObject_RichCompareBool(frozen, value, Py_EQ);
         if (answer < 0) {
             PyErr_Clear();
         }

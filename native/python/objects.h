@@ -1,4 +1,4 @@
-/* Shared by the module of Python objects: its state, and how it reads and writes objects.
+/* The shared parts of the module of Python objects: its state, and functions that read and write objects.
  *
  * Trust: none. Only objects of exactly the expected types are read, and two attributes of plain models. */
 #ifndef STATELOG_OBJECTS_H
@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { SL_ROOM_SIZE = 128 * 1024 }; /* More than an encoded plain value takes. */
+enum { SL_ROOM_SIZE = 128 * 1024 }; /* The size of the room, which is more than an encoded plain value takes. */
 
 typedef struct {
     uint8_t *room; /* Working memory of one call at a time, protected by the interpreter's lock. */
@@ -44,11 +44,12 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
 
-/* In characters. A text beyond ASCII caches its UTF-8 bytes once requested, which large texts should not do. */
+/* The maximum length in characters of a text that may cache its UTF-8 bytes. A non-ASCII text caches them when
+ * they are requested, which large texts should not do. */
 enum { SL_KEPT_TEXT_MAX = 256 };
 
-/* The UTF-8 of a text. `owned` is the object that has the bytes, if that is not the text. False, without an
- * error, for a lone surrogate. */
+/* Get the UTF-8 bytes of a text. `owned` is the object that holds the bytes, if it is not the text. Return
+ * false, without an error, for a lone surrogate. */
 static inline bool utf8_of(PyObject *text, view *bytes, PyObject **owned)
 {
     Py_ssize_t size = 0;

@@ -1,4 +1,5 @@
-/* Joins JSON texts of a list, and copies values decoded from JSON, for adapters that store values as JSON.
+/* Functions that join the JSON texts of a list, and copy values decoded from JSON, for adapters that store
+ * values as JSON.
  *
  * Trust: none in the items, which come from a file. While a value is copied, every object is owned while it is
  * read.
@@ -7,7 +8,7 @@
 
 enum { MAJOR_TEXT = 3, LEVELS_MAX = 200, ADDITIONAL_64 = 27 };
 
-/* The UTF-8 of an item that is a prefix and a text. False for any other item. */
+/* Get the UTF-8 bytes of an item that is a prefix and a text. Return false for any other item. */
 static bool text_of(PyObject *item, view prefix, view *text)
 {
     view bytes;
@@ -112,7 +113,7 @@ static PyObject *copy_dict(PyObject *value, unsigned levels)
     return made;
 }
 
-/* `levels` bounds the recursion. */
+/* Copy a value. `levels` bounds the recursion. */
 static PyObject *copy(PyObject *value, unsigned levels)
 {
     bool is_list = PyList_CheckExact(value);
