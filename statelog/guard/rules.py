@@ -32,7 +32,7 @@ def entropy(text: bytes) -> float:
 def _is_varied(text: bytes) -> bool:
     """Return True unless a text is a placeholder such as `ghp_xxxxxxxx`.
 
-    A varied beginning is enough in a long text.
+    A long text passes even if only its beginning is varied.
     """
     return entropy(text) >= 3 or entropy(text[:_BEGINNING_SIZE]) >= 3
 

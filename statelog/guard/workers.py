@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANGING_MAX: Final = 8
-"""The maximum number of abandoned calls that still run. With more, no further call is begun."""
+"""The number of abandoned calls still running at which no further call is begun."""
 
 _IDLE_S: Final = 10.0
 """The time without a call after which a worker ends."""
@@ -97,7 +97,7 @@ class _Call:
 
 
 class _WorkerThread:
-    """One worker thread."""
+    """A worker thread."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

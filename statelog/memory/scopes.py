@@ -19,9 +19,10 @@ SCOPE_SIZE_BYTES_MAX = 200
 def check_scope(scope: str) -> str:
     """Check a scope, and return it.
 
-    Raises: UsageError: it is not a path such as `user/42`: it has a pattern, an empty part, a part that begins with
-    `:`, or begins with the name of a directory of the library. Facts: argument, value.
-        LimitError: it is longer than 200 bytes.
+    Raises:
+        UsageError: the scope is not a path such as `user/42`: it has a pattern, an empty part, a part that begins with
+            `:`, or begins with the name of a directory of the library. Facts: argument, value.
+        LimitError: the scope is longer than 200 bytes.
     """
     check_bound("scope", scope)
     size = len(scope.encode())

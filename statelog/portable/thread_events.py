@@ -192,7 +192,8 @@ def encode_event(event: Exported) -> bytes:
 def decode_event(payload: bytes) -> Exported:
     """Decode the payload of an event's frame. The inverse of `encode_event`.
 
-    Raises: CorruptionError: EXPORT.md does not allow the payload.
+    Raises:
+        CorruptionError: EXPORT.md does not allow the payload.
     """
     items = split_array(payload)
     fields = stream_fields(read_fields(items[:1], _HEAD[:1])[0]) if items else None

@@ -97,9 +97,11 @@ class ThreadImporter:
     def run(self) -> ImportReport:
         """Import the whole stream.
 
-        Raises: ConflictError: the store has a thread of this id with another history. Facts: thread.
-        ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread. CorruptionError, FormatError:
-        the export is damaged, or newer. The events before the damage are in the store. Facts: offset.
+        Raises:
+            ConflictError: the store has a thread of this id with another history. Facts: thread.
+            ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
+            CorruptionError, FormatError: the export is damaged, or newer. The events before the damage are in the
+                store. Facts: offset.
         """
         with ExitStack() as closing:
             self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))

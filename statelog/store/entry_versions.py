@@ -155,8 +155,8 @@ class _UpgradingWrite:
         """Return the new value.
 
         Raises:
-            MissingMigrationError, MigrationError: the value cannot be migrated. ChannelError, ValidationError: the
-                result of the write is not a value of the declared version.
+            MissingMigrationError, MigrationError: the value cannot be migrated.
+            ChannelError, ValidationError: the result of the write is not a value of the declared version.
         """
         if current is not None and self._stored != self._schema.version:
             item = upgraded_item(self._schema, self._key, cbor.decode(read_item(workspace, current)), self._stored)

@@ -71,13 +71,13 @@ class MigrationFailure:
     """A thread or an entry that could not be migrated and was left unchanged."""
 
     thread: str | None
-    """None of an entry."""
+    """The id of the thread; None for an entry."""
     kind: str
     """The name of the error's class."""
     reason: str
     """The message of the error."""
     key: str | None = None
-    """The key of an entry."""
+    """The key of the entry; None for a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class MigrationDifference:
     """The name of the branch; None for an entry, like `thread`."""
     change: Change
     key: str | None = None
-    """The key of an entry."""
+    """The key of the entry; None for a thread."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ HEADS_MEASURED_MAX = 4095
 SWEPT_RECORDS_MAX = 65_536
 """The maximum number of records to read for `unreached_size_bytes`, about 30 us each.
 
-A longer log is not read for it.
+If more would be needed, none is read.
 """
 
 INDEX_ENTRIES_READ_MAX = 1_000_000

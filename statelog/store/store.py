@@ -596,8 +596,9 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: an argument is not valid, or `threads` is the id of a thread that would be left out. No step has
-                run. StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. Threads that were migrated so
-                far stay migrated.
+                run.
+            StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. Threads that were migrated so far stay
+                migrated.
         """
         from statelog.store.migrations import migrate_threads
 
