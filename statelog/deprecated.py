@@ -34,7 +34,7 @@ def _warning(message: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 if TYPE_CHECKING:
-    from typing_extensions import deprecated  # With this class, editors strike the old name through.
+    from typing_extensions import deprecated  # With this decorator, editors strike the old name through.
 else:
     deprecated = _warning
 

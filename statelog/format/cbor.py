@@ -58,7 +58,7 @@ _codecs_by_type: dict[type, tuple[str, Callable[[Any], Any]]] = {}
 _codecs_by_name: dict[str, Callable[[Any], Any]] = {}
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this module
+class _Refused(Exception):  # noqa: N818 - it never leaves this module
     """An internal error: a value cannot be stored. `_locate` then finds its path."""
 
 
@@ -86,7 +86,7 @@ def _encode_none(_value: None, _depth: int) -> bytes:
     return b"\xf6"
 
 
-def _encode_bool(value: bool, _depth: int) -> bytes:  # noqa: FBT001 - an encoder of the table
+def _encode_bool(value: bool, _depth: int) -> bytes:  # noqa: FBT001 - the table of encoders calls it
     return b"\xf5" if value else b"\xf4"
 
 

@@ -77,7 +77,7 @@ def as_store_key(key: object) -> StoreKey:
     """Return the `StoreKey` of a caller's argument: bytes, text, a function that returns either, or a `StoreKey`.
 
     Raises:
-        KeyArgumentError: as for `StoreKey`. Errors that the function raises pass through.
+        KeyArgumentError: the errors of `StoreKey`. Errors that the function raises pass through.
     """
     if isinstance(key, StoreKey):
         return key

@@ -155,7 +155,7 @@ def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, i
     Args:
         record: the record, with a checked checksum.
         lsn: LSN of the record.
-        chain: chain digest of the record before it.
+        chain: chain digest of the previous record.
 
     Returns:
         Type, thread, branch and time of the record, and its chain digest. Thread and branch are the

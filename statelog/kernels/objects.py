@@ -25,26 +25,24 @@ def _load() -> Any:
 objects = _load()
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
-"""A function: return the encoded item of a value at a depth, or None if Python must encode or reject the value."""
+"""A function that returns the encoded item of a value at a depth, or None if Python must encode or reject the value."""
 
 freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tuple[Any, ...]] = objects.freeze_items
-"""A function: return the frozen items of a list.
+"""A function that returns the frozen items of a list.
 
 The dict caches whether a type is a plain model. The function argument decides this for a new type.
 """
 
 still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
-"""A function: return how many items of a list still equal the frozen items, counted from the beginning and from the
-end.
-"""
+"""A function that returns how many items of a list still equal the frozen ones, from the beginning and from the end."""
 
 join_texts: Callable[[list[bytes], bytes], str] = objects.join_texts
-"""A function: return a JSON array of the texts that follow a prefix in each item.
+"""A function that returns a JSON array of the texts that follow a prefix in each item.
 
 Raises ValueError if an item does not have this form.
 """
 
 copy_plain: Callable[[Any], Any] = objects.copy_plain
-"""A function: return a value with copied lists and dicts. Other values are shared. A depth above 200 raises
+"""A function that returns a value with copied lists and dicts. Other values are shared. A depth above 200 raises
 RecursionError.
 """

@@ -16,7 +16,7 @@ _page_range: Callable[..., int] = lib.sl_page_range
 _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
 jump_depth: Callable[[int], int] = lib.sl_jump_depth
-"""A function: return the depth to which a checkpoint jumps, unless retention has removed that version."""
+"""A function that returns the depth to which a checkpoint jumps, unless retention has removed that version."""
 
 
 class VersionEntry(NamedTuple):

@@ -174,7 +174,7 @@ class WakeSlots:
     def leave(self, place: WakePlace) -> bool:
         """Release the slot. Return True if a notification is pending that has not woken its owner."""
         was_called = new("int *")
-        _leave(self._file, self._size, place._place, was_called)  # noqa: SLF001 - of this file, as below
+        _leave(self._file, self._size, place._place, was_called)  # noqa: SLF001 - it is of this file, as below
         return bool(was_called[0])
 
     def sleep(self, place: WakePlace, timeout_s: float, *, stale_ms: int) -> int:

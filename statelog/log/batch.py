@@ -653,4 +653,4 @@ def settled_view(batch: Batch) -> View:
     """Return a view of the stored data if the batch has staged nothing; otherwise the view of the batch."""
     if batch.last_lsn() > batch.memory.end.lsn:
         return batch.view
-    return View(batch._transaction)  # noqa: SLF001 - of this file
+    return View(batch._transaction)  # noqa: SLF001 - the class is in this file

@@ -156,7 +156,7 @@ class Committer:
         if armed:
             point("commit.after_delivery")
 
-    def execute(self, group: list[Request], attempts: int = ATTEMPTS) -> None:  # noqa: C901, PLR0912 - most are fault points
+    def execute(self, group: list[Request], attempts: int = ATTEMPTS) -> None:  # noqa: C901, PLR0912 - most branches are fault points
         """Run and commit the works of `group` in one transaction, and settle each request.
 
         The caller holds `write_lock`.
@@ -188,7 +188,7 @@ class Committer:
             for batch in batches:
                 batch.remember_nodes()
             if interrupt is not None:
-                raise interrupt  # noqa: TRY301 - settled below, like one that comes by itself
+                raise interrupt  # noqa: TRY301 - it is settled below like any other interrupt
             if armed:
                 point("commit.after_lmdb_commit")
             for request in group:
@@ -198,7 +198,7 @@ class Committer:
             if not is_failure(transaction, error):
                 raise
 
-    def _run(  # noqa: C901 - a commit on one screen
+    def _run(  # noqa: C901 - it keeps a commit on one screen
         self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
     ) -> RememberedState | None:
         """Run works, and write what they stage into the transaction. Return the remembered state after it.
@@ -216,7 +216,7 @@ class Committer:
             request.error = None
             try:
                 if request.guard is None and self.guard_key is not None and request.cache is not None:
-                    raise unguarded_error(self._file.path)  # noqa: TRY301 - this caller's alone
+                    raise unguarded_error(self._file.path)  # noqa: TRY301 - only this caller gets it
                 if request.cache is None:
                     self.last = last = memory = None
                     request.result = request.work(transaction)

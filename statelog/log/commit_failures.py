@@ -215,7 +215,7 @@ class CommitFailures:
             disk_full = self._writer.disk_reserve.is_disk_full or not is_map_full(error)
             refusal: StatelogError = full_error(path=file.path, max_size_bytes=file.max_size_bytes, disk_full=disk_full)
         elif is_of_lmdb(error):
-            refusal = file.translate(error)  # type: ignore[arg-type]  # it is one of LMDB's
+            refusal = file.translate(error)  # type: ignore[arg-type]  # It is an error of LMDB.
         elif isinstance(error, StatelogError):
             refusal = type(error)(error.message, **error.facts)
             refusal.__cause__ = error.__cause__

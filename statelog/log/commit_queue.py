@@ -182,7 +182,7 @@ class CommitQueue:
             if not is_in_group:
                 self._wake(request)
                 return
-            request.gate.acquire()  # type: ignore[union-attr]  # set, because the request was in the queue
+            request.gate.acquire()  # type: ignore[union-attr]  # It is set, because the request was in the queue.
         self.end(request)
 
     def _wake(self, request: Request) -> None:

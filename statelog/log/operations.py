@@ -178,7 +178,7 @@ def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: H
     )  # fmt: skip
 
 
-def commit(  # noqa: C901, PLR0912 - the step, and the general path
+def commit(  # noqa: C901, PLR0912 - it has the step and the general path
     batch: Batch,
     thread_id: str,
     thread: int,

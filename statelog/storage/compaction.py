@@ -111,7 +111,7 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with ReadTransaction(file):  # Raise if the store is closed; follow an earlier compaction.
+    with ReadTransaction(file):  # This raises if the store is closed, and follows an earlier compaction.
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
@@ -145,7 +145,7 @@ def compact_file(
         key: the key of the new file. With None, the key does not change.
 
     Raises:
-        ...: as `check_compactable`.
+        ...: the errors of `check_compactable`.
         CorruptionError: LMDB or `check_record` found damage. The old file stays.
         StoreFullError: there is no room for a second file. The old file stays.
         StoreLockedError: another process compacts the store, or writes or opens it until the timeout. The old file

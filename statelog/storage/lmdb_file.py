@@ -353,7 +353,7 @@ class LmdbFile:
         Raises:
             StoreReplacedError: the file was replaced. Facts: path.
             StorageError: the file belongs to another store. Facts: path.
-            ...: as `StoreFile.open`.
+            ...: the errors of `StoreFile.open`.
         """
         if not self.read_only:
             if not self._is_name_durable:
@@ -373,7 +373,7 @@ class LmdbFile:
         """Check the key with which this process opens the store once more.
 
         Raises:
-            StoreKeyError, ForgeryError: as `statelog.format.header.check_key`. Facts: path.
+            StoreKeyError, ForgeryError: the errors of `statelog.format.header.check_key`. Facts: path.
         """
         _check_key(self.header, key, self.path)
 
@@ -381,7 +381,7 @@ class LmdbFile:
         """Close LMDB's environment and open it again, which is the only cure after a failed write of a meta page.
 
         Raises:
-            StorageError, CorruptionError, ...: as for `open`. The next transaction tries to reopen the file again.
+            StorageError, CorruptionError, ...: the errors of `open`. The next transaction tries to reopen the file.
         """
         with self.gate:
             self.check_open()
@@ -453,7 +453,7 @@ class LmdbFile:
 
 
 def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[LmdbHandles, dict[str, Any]]:
-    """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open`."""
+    """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open` does."""
     locks, path, read_only = file.locks, file.path, file.read_only
     _check_path(locks, path)  # Check this, because LMDB would create a missing file.
     handles = _open_lmdb(file, max_size_bytes, sync=False)

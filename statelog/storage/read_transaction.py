@@ -268,7 +268,7 @@ class ReadTransaction:
         Return None if one is missing.
 
         Raises:
-            ForgeryError: as for `get_log`.
+            ForgeryError: the errors of `get_log`.
         """
         get, log, mac = self._raw.get, self._log, self._handles.mac
         records = [get(key, None, log) for key in keys]

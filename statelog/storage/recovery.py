@@ -98,7 +98,7 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
         FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
         ForgeryError: the store has a key, and the MAC of a record in the WAL does not match. Both files are unchanged.
             Facts: path, lsn.
-        StorageError, ...: as for an opening.
+        StorageError, ...: the errors of an opening.
         UnrecoveredError: the store is opened read-only, and the process that was about to recover it has ended.
     """
     file = writer.file

@@ -269,7 +269,7 @@ class StoreFile:
         """Fence the file: no process may commit to it any more. Commits of this process raise `error`.
 
         Raises:
-            ReadOnlyError, ClosedError, StoreLockedError, StorageError: as for a commit. Facts: path.
+            ReadOnlyError, ClosedError, StoreLockedError, StorageError: the errors of a commit. Facts: path.
         """
         file = self.lmdb_file
         file.check_writable()
@@ -290,7 +290,7 @@ class StoreFile:
             ClosedError: the store is closed.
             StoreLockedError: other processes are opening it, or this process is committing, until the timeout. Facts:
                 path, timeout_s.
-            StoreReplacedError, StorageError, ...: as for an opening. The next use tries again.
+            StoreReplacedError, StorageError, ...: the errors of an opening. The next use tries again.
         """
         file = self.lmdb_file
         if file.is_purged:

@@ -48,7 +48,7 @@ def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> WrittenImag
     for _again in range(_BEGINNINGS_MAX):
         with ReadTransaction(file) as transaction:
             first = read_first_pages(transaction.handles.descriptor, file.path, transaction.id)
-            if first is not None:  # Otherwise two commits have overwritten the snapshot's meta page.
+            if first is not None:  # If it is None, two commits have overwritten the snapshot's meta page.
                 try:
                     return _write(transaction, first, write)
                 except OSError as error:

@@ -292,7 +292,7 @@ class WriteTransaction(ReadTransaction):
         """
         self.put(lsn, (record,), {})
 
-    def put(  # noqa: C901 - one frame, because each commit calls this once
+    def put(  # noqa: C901 - it stays one frame, because each commit calls it
         self, lsn: int, records: Sequence[bytes], changes: Mapping[bytes, bytes | None]
     ) -> None:
         """Append records, and change the index.

@@ -62,7 +62,7 @@ def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: 
 
 
 class Replay:
-    """A function that replays the groups of a write-ahead log in order, for one opening of a store."""
+    """A callable that replays the groups of a write-ahead log in order, for one opening of a store."""
 
     def __init__(self) -> None:
         self._transaction: WriteTransaction | None = None

@@ -62,7 +62,7 @@ MARKS_MAX = 500_000
 
 _MARK_TRIES_MAX = 5
 _POLICY_TRANSACTIONS_MAX = 16
-"""The maximum number of transactions at one version. More versions are expired at later versions."""
+"""The maximum number of transactions of a policy after one commit. Later commits expire the remaining versions."""
 
 
 class _AllBelow(NamedTuple):
@@ -299,7 +299,7 @@ class Collector:
 
 
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
-    """Apply a policy to a thread at once. `pinned` has LSNs of further checkpoints to keep."""
+    """Apply a policy to a thread at once. `pinned` has the LSNs of further checkpoints to keep."""
     report = RetentionReport(threads=1)
     report.add(_expire_all(engine, thread, policy, pinned))
     if _run_sweepers(engine, thread, at_once=True) and policy.only is None:

@@ -129,7 +129,7 @@ def discard_index(path: Path) -> None:
     A symbolic link with the index's name stays. The next search creates a new index.
 
     Raises:
-        StoreLockedError, AccessError, StorageError: as for `index_lock` and `remove_index`. Facts: path.
+        StoreLockedError, AccessError, StorageError: the errors of `index_lock` and `remove_index`. Facts: path.
     """
     index = index_path(path)
     if index.is_file() and not index.is_symlink():

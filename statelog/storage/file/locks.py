@@ -350,4 +350,4 @@ def _raise_foreign(error: OSError) -> None:
 
 
 is_owned = methodcaller("_is_owned")
-"""A function: return True if this thread holds a re-entrant lock. `threading.Condition` calls the same method."""
+"""A function that returns True if this thread holds a re-entrant lock. `threading.Condition` calls the same method."""

@@ -27,7 +27,7 @@ SUCCEEDED = frozenset((MOVED, PURGED))
 """The words of a file that has a successor, or whose compaction or purge died before it renamed the new file."""
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
-"""The word that stands in for that of a closed file."""
+"""A substitute for the mapped word of a closed file."""
 
 
 def map_word(descriptor: int) -> memoryview:

@@ -137,7 +137,7 @@ class WriterLock:
         """Acquire the lock if it is free, even if processes wait for it. Return False if it is not free.
 
         Raises:
-            ForkedError, StorageError: as `acquire` does.
+            ForkedError, StorageError: the errors of `acquire`.
         """
         place = self._usable_place()
         assert not place.is_held, "this thread already holds the writer lock"

@@ -199,7 +199,7 @@ def _is_own(descriptor: int) -> bool:
 
 
 def _lengthen(descriptor: int, size_bytes: int) -> None:
-    """Allocate the whole file. If the disk is full, a process that writes into a hole would be killed."""
+    """Allocate the whole file, because a process that writes into a hole on a full disk would be killed."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, kernels.WAKE_FILE_SIZE_BYTES)
     else:

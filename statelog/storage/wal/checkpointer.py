@@ -267,7 +267,7 @@ class Checkpointer:
             wal.note_extent(FlushedExtent(slot.epoch, size_bytes, slot.lsn))
 
     def finish_if_begun(self) -> None:
-        """Finish a checkpoint, unless another process is finishing it. Needs no lock. Raises as `finish`."""
+        """Finish a checkpoint, unless another process is finishing it. Needs no lock. Raises the errors of `finish`."""
         if self.is_checkpoint_begun and self._wal.is_open:
             self.finish()
 
@@ -389,7 +389,7 @@ class Checkpointer:
         flagged = read_dirty_flag(file.locks.descriptor)
         try:
             epoch = wal.open(flagged)
-            if flagged is None:  # A session that has ended may have left its words.
+            if flagged is None:  # An ended session may have left values in the words.
                 shared.reset()
             if not shared.epoch:
                 self._begin_session(epoch)
@@ -454,7 +454,7 @@ class Checkpointer:
                 flush_file(data)
                 if armed:
                     point("checkpoint.before_unlink")
-                if not wal.is_open or wal.is_kept():  # Otherwise the path names the WAL of another file.
+                if not wal.is_open or wal.is_kept():  # If neither is true, the path names the WAL of another file.
                     remove_journal(file.path)
                 if armed:
                     point("checkpoint.after_unlink")
