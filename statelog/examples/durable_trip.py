@@ -80,7 +80,7 @@ def call_in_step(service: str, **payload: Any) -> Any:
 
 
 def ask_model(request: str) -> Any:
-    """Make a plan."""
+    """Return a plan for a request."""
     return call_in_step("model", request=request)
 
 
@@ -218,7 +218,7 @@ def serving() -> Iterator[Services]:
 
 
 class Workers:
-    """One worker at a time. A killed one is replaced."""
+    """Runs one worker at a time, and replaces a killed one."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -156,7 +156,7 @@ def reply(state: State) -> dict[str, Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirection an error, because following it would be a GET without the reply."""
+    """Treats a redirection as an error, because following it would send a GET without the reply."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         """Refuse a redirection."""

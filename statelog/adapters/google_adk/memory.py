@@ -46,7 +46,7 @@ class StatelogMemoryService(BaseMemoryService):
     def __init__(self, store: Store) -> None:
         self.store = store
         self._known: dict[str, tuple[int, InMemoryMemoryService]] = {}
-        """By thread, the version and the search service."""
+        """The version and the search service of each cached thread."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:

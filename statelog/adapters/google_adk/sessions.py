@@ -279,7 +279,7 @@ def _thread_of(session: Session) -> str:
 
 
 def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any]:
-    """Return the head if the session was read at this head. Compare the times of a session without a marker."""
+    """Return the head if the session was read at this head. Without a marker, compare times instead."""
     if head is None:
         raise _no_session(session.id)
     marker = session._storage_update_marker  # noqa: SLF001 - see `append_event`

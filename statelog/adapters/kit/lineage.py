@@ -79,7 +79,7 @@ class Lineage:
         self._number: int | None = None
         """The number of the thread in a snapshot."""
         self._asides: dict[str, tuple[int, int]] = {}
-        """By name, the thread and number of branches to which `aside` has committed."""
+        """The thread and number of branches to which `aside` has committed, by name."""
 
     @property
     def is_of_one_moment(self) -> bool:

@@ -36,7 +36,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Thread[Any, Any], int, list[bytes]]] = {}
-        """By thread id: the thread, the LSN of a version, and its pieces. The first piece joins the others."""
+        """The thread, the LSN of a version, and its pieces, by thread id. The first piece joins the others."""
 
     def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, str], None]) -> None:
         """Commit data as the head of a thread. Unchanged data makes no new version.

@@ -24,7 +24,7 @@ EVENT_ID = "event_id"
 _INPUT_CHANNEL = "__start__"
 _INTERRUPTS = "__interrupt__"
 _interrupt_id: Any = getattr(_algo, "_interrupt_id", None)
-"""Returns the id of a question by its task and number. None in releases of LangGraph whose questions have no number."""
+"""Returns the id of a question by its task and number. It is None if LangGraph's release has no such numbers."""
 _STEPS_MAX = 10_000
 """The number of checkpoints that are searched for the input of a run."""
 
@@ -209,7 +209,7 @@ def _known(
 
 
 def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[_Do, Any, bool]:
-    """Return True if one of some checkpoints leads to the state. An event on another line may have lost its run."""
+    """Return True if one of the checkpoints `ids` leads to the state. On another line, the event's run may be lost."""
     checkpoints = yield _Do("list", (config,), {"limit": _STEPS_MAX})
     parents = {each.checkpoint["id"]: _id_in(each.parent_config) for each in checkpoints}
     id = _id_in(state.config)

@@ -107,7 +107,7 @@ class Conversation(SessionABC):
         self._is_closed = False
         self._known = KnownList(ITEMS)
         self._threads: dict[str, Thread[Any, Any]] = {}
-        """By branch, the threads that were written to."""
+        """The threads that were written to, by branch."""
         self._head: tuple[Thread[Any, Any], int, int] | None = None
         """The last written thread, the version written, and the number of its items."""
 

@@ -58,7 +58,7 @@ class StatelogConversationStore(ConversationStore):
         self._store = store
         self._directory = Directory(f"{_PREFIX}-conversations")
         self._homes: dict[str, str] = {}
-        """Conversations by the heads of records already read, because `read_history` gets only a head."""
+        """The ids of conversations by the heads of records that were read, because `read_history` gets only a head."""
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None."""

@@ -56,6 +56,6 @@ def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(agent: Agent) -> str:
-    """Return the digest of an agent's messages. It includes the ids of calls, so later equal calls differ."""
+    """Return the digest of an agent's messages. Ids of calls are included, so a repeated call has another digest."""
     text = json.dumps(agent.messages, sort_keys=True, default=lambda value: {"bytes": bytes(value).hex()})
     return blake2b(text.encode(), digest_size=20).hexdigest()

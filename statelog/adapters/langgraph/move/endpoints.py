@@ -113,7 +113,7 @@ class Endpoint:
             yield CheckpointKey.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
     def written(self, place: CheckpointKey) -> list[WritePosition]:
-        """Return the positions of a checkpoint's pending writes, in LangGraph's order. Empty if unknown."""
+        """Return the positions of a checkpoint's pending writes, in LangGraph's order, or none if they are unknown."""
         return []
 
     def hides(self, place: CheckpointKey) -> bool:

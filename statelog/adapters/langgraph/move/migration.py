@@ -294,7 +294,7 @@ def _copy_one(
 
 
 def _hidden_parent(place: CheckpointKey, parents: dict[CheckpointKey, str | None]) -> CheckpointKey | None:
-    """Return the parent if the source does not show it."""
+    """Return the parent of a checkpoint if the source hides it, or None."""
     parent = _parent(place, parents)
     return None if parent in parents else parent
 

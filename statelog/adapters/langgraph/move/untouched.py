@@ -33,7 +33,7 @@ class UntouchedSerializer(JsonPlusSerializer):
     """
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` in place of what is not decoded.
+        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` in place of values that are not decoded.
 
         Raises:
             ValueError, TypeError, and others: no serialiser has made these bytes.

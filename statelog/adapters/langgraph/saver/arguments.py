@@ -28,7 +28,7 @@ def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
 
 
 def check_store(store: object) -> None:
-    """Check that `store` is a store."""
+    """Check the type of a saver's store."""
     if not isinstance(store, Store):
         message = f"a saver needs an open store (or call StatelogSaver.open), not {store!r}"
         raise UsageError(message, argument="store", value=store)

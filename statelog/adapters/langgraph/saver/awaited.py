@@ -32,7 +32,7 @@ class Begun:
         self.futures: dict[Future[Any], str | None] = {}
 
     def note(self, future: Future[Any], thread_id: str | None) -> None:
-        """Remember a write to a thread of LangGraph. None is a write to any thread."""
+        """Remember a write to a thread of LangGraph. The id is None if the write may change any thread."""
         with self._lock:
             self.futures[future] = thread_id
         future.add_done_callback(self._forget)
@@ -42,7 +42,7 @@ class Begun:
             self.futures.pop(future, None)
 
     def before(self, config: RunnableConfig | None) -> list[Future[Any]]:
-        """Return the writes that a read of a config must see. None reads all threads."""
+        """Return the writes that a read of a config must see. A config of None reads all threads."""
         if not self.futures:
             return []
         wanted = _thread_id(config)

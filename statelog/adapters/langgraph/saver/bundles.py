@@ -63,7 +63,7 @@ class BundledWrite(NamedTuple):
 
     channel: str
     value: Sequence[bytes]
-    """A value in msgpack, or a kind and bytes. Empty for a list that is split."""
+    """A value in msgpack, or a kind and bytes. It is empty for a list that is split."""
     items: Sequence[bytes]
     """The items of a list that is split."""
 

@@ -50,7 +50,7 @@ class _BranchCursor:
         self.below: int | None = None
         self.is_done = False
         self.bound = ""
-        """No remaining id is greater. Empty if nothing is known yet."""
+        """A bound that no remaining id exceeds. It is empty if nothing is known yet."""
         self.is_below_bound = False
         """Whether no remaining id is equal to `bound`."""
         self.page = [head]

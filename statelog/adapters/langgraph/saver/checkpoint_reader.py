@@ -134,7 +134,7 @@ class CheckpointRow(NamedTuple):
 
 
 def read_latest(engine: Engine, decoded: DecodedBy, asked: CheckpointName) -> CheckpointRow | EllipsisType | None:
-    """Read the checkpoint that a config names, or the latest, in one short read. None if there is none.
+    """Read the checkpoint that a config names, or the latest one, in one short read. Return None if there is none.
 
     Returns Ellipsis if the latest may not be the last one of the only line of its namespace. `Ordered` finds it then.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: CheckpointMetadata) -> bool:
-    """Return True if a checkpoint must continue the last one of its thread. The config has an `AtHead`.
+    """Return True if the config's `AtHead` requires that a checkpoint continues the last one of its thread.
 
     Raises:
         ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.

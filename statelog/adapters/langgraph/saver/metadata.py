@@ -21,7 +21,7 @@ _KEYS_MAX = 1024
 _ANY_VALUES = ("x", 1, 1.5, True, None, {"x": 1}, ["x"])
 
 _left_out: set[str] = set()
-"""Keys that LangGraph leaves out, whatever their value."""
+"""Keys that LangGraph leaves out of the metadata, whatever their value."""
 _taken: set[str] = set()
 """Keys that LangGraph may copy to the metadata."""
 

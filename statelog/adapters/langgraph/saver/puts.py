@@ -154,15 +154,14 @@ class Bases:
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], Checkpoint | None] = {}
-        """By thread and `checkpoint_prefix`, the commit of all pending writes of a checkpoint that was put here. None
-        if
-        there are several."""
+        """The commit of all pending writes of a checkpoint from this saver, by thread and `checkpoint_prefix`. None if
+        several."""
         self._lately: dict[tuple[str, str], tuple[tuple[str, PutBase], ...]] = {}
-        """By thread and namespace, ids and bases, the last one first."""
+        """Ids and bases, the last one first, by thread and namespace."""
         self.last_called: dict[tuple[str, ...], Checkpoint] = {}
-        """By thread and namespace, the last checkpoint of a graph that a task in it has called."""
+        """The last checkpoint of a graph that a task has called, by the thread and namespace of the task."""
         self._called: dict[tuple[str, str], str] = {}
-        """By thread and task, the namespace of the graph that the task has called."""
+        """The namespace of the graph that a task has called, by thread and task."""
 
     def get(self, place: CheckpointName) -> PutBase | None:
         """Return the base at a place, or None if it is not remembered."""
@@ -195,7 +194,7 @@ class Bases:
         self.written[of] = None if of in self.written else made
 
     def called_by(self, thread_id: str, task_id: str) -> str:
-        """Return the namespace of the graph that a task has called and whose result it writes. Empty if unknown."""
+        """Return the namespace of the graph that a task has called and whose result it writes, or "" if unknown."""
         return self._called.get((thread_id, task_id), "")
 
     def forget(self, place: CheckpointName) -> None:

@@ -288,7 +288,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """Yield checkpoints, greatest id first within a thread.
 
         Args:
-            config: names one thread, and may name a namespace or checkpoint. None lists all threads.
+            config: names one thread, and may name a namespace or checkpoint. If it is None, all threads are listed.
             filter: keys of metadata with the values they must have, of any type. A bool does not equal a number. A key
                 may be a path: `user.name` is `name` in the dict `user`.
             before: a config. Only checkpoints with ids below its id are listed.

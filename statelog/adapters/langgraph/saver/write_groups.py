@@ -34,10 +34,10 @@ class _Request(Generic[T]):
         self.error: Exception | None = None
         self.is_settled = False
         self.gate = Lock()
-        """Released to wake the caller."""
+        """A lock that is released to wake the caller."""
         self.gate.acquire()
         self.group: list[_Request[T]] = []
-        """The requests that it commits if it is the leader."""
+        """The requests that this request commits if it is the leader."""
 
     def wake(self) -> None:
         """Wake the caller."""
@@ -69,7 +69,7 @@ class Gatherer(Generic[T]):
         """Wait until a part has been committed, possibly together with other parts.
 
         Args:
-            name: the name of what is written to. Parts with the same name may be committed together.
+            name: the name of the group. Parts with the same name may be committed together.
             part: what is committed, whole or not at all.
             make: commits parts. Only errors for this part are raised here.
             is_followed: whether `taken` may take the part soon.

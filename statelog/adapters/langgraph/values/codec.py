@@ -1,4 +1,4 @@
-"""Values of LangGraph as a store has them: one packed item, or a list of items for a list that is split."""
+"""Converts LangGraph's values to their stored form: one packed item, or a list of items for a list that is split."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -
 
 
 def may_be_split(data: bytes) -> bool:
-    """Return whether a value in msgpack may be worth splitting, by its first byte and its size."""
+    """Return True if a msgpack value may be worth splitting, judging by its first byte and its size."""
     return len(data) >= CUT_SIZE_BYTES_MIN or data[:1] in _SPLIT
 
 
@@ -203,7 +203,7 @@ class ValueCodec:
         self.proves = self.is_plain()
         """Whether equal frozen values (`frozen`) are serialised to equal bytes, and lists item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
-        """Whether decoding a message has no other effect than the message."""
+        """Whether decoding a message has no side effects."""
 
     def is_plain(self) -> bool:
         """Return whether the serialiser is LangGraph's own, without replaced methods."""

@@ -55,7 +55,7 @@ class Making:
         self._pieces_max = pieces_max
 
     def maker(self, value: Any, depth: int = 0) -> Callable[[], Any] | None:
-        """Return a function that copies a value. None if copying is not safe or not worth it."""
+        """Return a function that copies a value, or None if copying is not safe or not worth it."""
         kind: Any = type(value)
         if kind in _IMMUTABLE:
             return partial(_same, value)
@@ -71,7 +71,7 @@ class Making:
         return None
 
     def _parts(self, members: Iterable[tuple[Any, Any]], depth: int) -> list[tuple[Any, Callable[[], Any]]] | None:
-        """Return makers of the mutable members, by key or position. None if one cannot be copied."""
+        """Return makers of the mutable members, by key or position, or None if one cannot be copied."""
         found = []
         for key, member in members:
             if type(member) not in _IMMUTABLE:
@@ -239,7 +239,7 @@ class DecodedBy:
         self._makers[part.data] = _ONCE
 
     def _keep(self, part: Joined, values: Sequence[Any]) -> list[Callable[[], Any]] | None:
-        """Remember and return makers of values that nobody else may use from now on. None if one has no maker."""
+        """Remember and return makers of values, or None if one has no maker. Nobody else may use the values."""
         making = Making(_PIECES_MAX * len(values))
         is_worth_it = any(isinstance(value, BaseMessage) for value in values)
         made = [making.maker(value) for value in values] if is_worth_it else [None]

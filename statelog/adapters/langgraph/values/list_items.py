@@ -1,7 +1,7 @@
-"""Cuts a value with long lists in it into items: a header with what is around the lists, and then their items.
+"""Cuts a value with long lists into items: a header with the parts around the lists, and then the lists' items.
 
-A graph that passes its state to a subgraph or a tool passes on all messages. As items they share the nodes of the list
-of messages. Nothing is decoded, and the parts are put together again byte for byte.
+A graph that passes its state to a subgraph or a tool passes on all messages. Stored as items, these messages share the
+nodes of the list of messages. Nothing is decoded, and the parts are put together again byte for byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CUT_SIZE_BYTES_MIN = 384
 """The minimum size of a list that is cut out."""
 SPLIT_SIZE_BYTES_MIN = 32
-"""A list is split if its items have this size on average. Each item costs 14 bytes, too much for numbers."""
+"""A list is split if its items have at least this average size. Each item costs 14 bytes, too much for numbers."""
 
 _DEPTH_MAX = 32
 
@@ -38,7 +38,7 @@ _MESSAGE = b"langchain_core.messages."
 
 
 def split_list(data: bytes) -> list[bytes] | None:
-    """Return the items of a list that is worth splitting. None for anything else."""
+    """Return the items of a list that is worth splitting, or None for another value."""
     parts = split_array(data) if data and data[0] in ARRAYS else None
     return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
@@ -54,7 +54,7 @@ def _is_send(data: bytes) -> bool:
 
 
 def cut(data: bytes) -> list[bytes] | None:
-    """Return a header and the items of the long lists in a msgpack value. None if it has no long lists."""
+    """Return a header and the items of the long lists in a msgpack value, or None if it has no long lists."""
     pieces: list[tuple[bool, bytes]] = []
     _add(pieces, data, 0)
     items = [piece for is_item, piece in pieces if is_item]

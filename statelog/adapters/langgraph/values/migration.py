@@ -113,7 +113,7 @@ class _Channels:
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
         self.names: dict[str, Any] = {}
-        """By the stored name of a channel, its present name; None if it was removed."""
+        """The present name of each channel by its stored name, or None if the channel was removed."""
         self.changed: set[str] = set()
         """The present names of channels whose values differ from the stored values under these names."""
 

@@ -85,7 +85,7 @@ def unpack_bytes(item: bytes) -> bytes:
 
 
 _NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
-"""Texts that pending writes repeat. Their positions are stored, and never change."""
+"""Texts that pending writes repeat. The position of a text is stored in its place, so it never changes."""
 _BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
 """Beginnings of texts that pending writes repeat."""
 _NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}

@@ -180,7 +180,7 @@ def checkpoint_name(namespace: str, id: str) -> str:
 
 
 def place_in(name: str) -> tuple[str, str] | None:
-    """Return the namespace and id of a checkpoint by its id in the store. None if the id does not show them."""
+    """Return the namespace and id of a checkpoint by its id in the store, or None if the id does not show them."""
     if name.startswith("#"):
         return None
     namespace, _slash, id = name.rpartition("/")
@@ -285,7 +285,7 @@ def _index_digits(index: int) -> str:
 
 
 def _spell_with_digest(head: bytes, *parts: str) -> str:
-    """Return a number and 64 bits of a digest in digits."""
+    """Return a number and 64 bits of a digest, spelled in base-64 digits."""
     return _spell(head + _hash(parts, 8).digest())
 
 
@@ -306,14 +306,14 @@ _TICKS_WIDTH = 15
 
 @lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
-    """Return the creation time of an id of LangGraph, a UUID of version 6 (RFC 9562). None for other ids."""
+    """Return the creation time of an id of LangGraph, a UUID of version 6 (RFC 9562), or None for another id."""
     if _UUID_6.fullmatch(id) is None:
         return None
     return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US
 
 
 def id_after(id: str) -> str | None:
-    """Return a new UUID of version 6 that is greater than another. None if the other is not of version 6."""
+    """Return a new UUID of version 6 that is greater than another, or None if the other is not of version 6."""
     if _UUID_6.fullmatch(id) is None:
         return None
     now = (time.time_ns() // 1000 + _UUID_BEGINNING_US) * 10

@@ -54,7 +54,7 @@ class CheckpointItem(NamedTuple):
 
 
 def split_kept(item: bytes) -> CheckpointItem | None:
-    """Split an item of `CHECKPOINT_CHANNEL`. None for the end of a line. No user code runs."""
+    """Split an item of `CHECKPOINT_CHANNEL`, or return None for the end of a line. This runs no user code."""
     if item == END_OF_LINE:
         return None
     parts = split_parts(item)

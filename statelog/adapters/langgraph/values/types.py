@@ -70,7 +70,7 @@ class Types:
         )
         self._told: set[str] = set()
         self.lost: dict[str, None] = {}
-        """Classes that were not found, and that nobody was warned of."""
+        """Classes that were not found, and of which no warning was given yet."""
 
     def loader(self, serde: SerializerProtocol) -> SerializerProtocol:
         """Return a serialiser that deserialises as `serde` does, with the upgrades.

@@ -75,7 +75,7 @@ TTL_US_MAX = 60_000_000_000_000_000
 
 
 def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
-    """Return a time to live in microseconds. None means for ever.
+    """Return a time to live in microseconds. None means that the item never expires.
 
     Raises:
         ValueError: it is invalid.

@@ -1,4 +1,4 @@
-"""The filters of a search, applied to values as they are stored. No part of a filter is run as code or as a query."""
+"""Applies the filters of a search to values in their stored form. No part of a filter is run as code or as a query."""
 
 from __future__ import annotations
 

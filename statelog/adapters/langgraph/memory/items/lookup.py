@@ -49,7 +49,7 @@ class FoundItem(NamedTuple):
     key: str
     about: ItemFacts
     value: Any
-    """A dict, or a view of a large one."""
+    """A dict, or a view if the dict is large."""
     score: float | None = None
 
 

@@ -1,4 +1,4 @@
-"""The ranking of items by their text, for a store without vectors."""
+"""Ranks items by their text, for a store without vectors."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _NamespaceVectors:
     def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
         self.matrix = matrix
         self.line = line
-        """`Reader.line` of the last put that it has."""
+        """The value of `Reader.line` at the last put in this object."""
         self.number = 0
         """The number of that put."""
 
@@ -69,8 +69,8 @@ class VectorIndex:
     """Embeds items and queries, and ranks items.
 
     Attributes:
-        redact: returns the text of a field without secrets, given the text and the names of its path. None if the store
-            has no guard.
+        redact: returns the text of a field without secrets, given the text and the names of its path. It is None if the
+            store has no guard.
     """
 
     def __init__(self, config: IndexConfig) -> None:
