@@ -28,8 +28,8 @@ class Opaque:
 class UntouchedSerializer(JsonPlusSerializer):
     """LangGraph's serialiser, except that extension types and pickled and encrypted values stay bytes.
 
-    It dumps what it has loaded as the same type and bytes. Only the snapshot of a ``DeltaChannel`` is decoded, because
-    a saver must recognise it. JSON, which old releases wrote, is read by LangGraph's rules.
+    It dumps a loaded value with the same type and bytes. Only the snapshot of a ``DeltaChannel`` is decoded, because a
+    saver must recognise it. JSON, which old releases wrote, is read by LangGraph's rules.
     """
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:

@@ -309,7 +309,7 @@ def _sorted(rows: Sequence[WriteRow]) -> list[tuple[WritePosition, BundledWrite]
 
 
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
-    """Yield the writes of tasks, the first ones of each task first."""
+    """Yield the writes of tasks, the earliest writes of each task first."""
     groups: list[Bundle] = []
     for row in reversed(rows):  # Single writes of older releases sort last, but came first.
         bundles, is_alone = decode_bundles(row)

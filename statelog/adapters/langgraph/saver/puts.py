@@ -414,7 +414,7 @@ def _spliced(
     last: int,
     encoded: Sequence[bytes],
 ) -> Sequence[PreparedWrite]:
-    """Return the writes that keep the `first` and `last` items of a list of `count`, and put `encoded` between them.
+    """Return the writes that keep a list's first `first` and last `last` items, and put `encoded` between them.
 
     An item that is not proved to be unchanged is serialised again, but not written again if it is equal.
     """

@@ -40,7 +40,7 @@ _SWEPT_MAX = 1024
 
 
 def sweep_after_retention(store: Store) -> None:
-    """Remove pending writes with their checkpoints, in all threads of LangGraph in a store."""
+    """Remove the pending writes of expired checkpoints in all of LangGraph's threads in a store."""
     session_of(store).sweep_with(_NAME, partial(_sweep, ref(store), {}, set()))
 
 

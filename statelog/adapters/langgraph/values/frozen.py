@@ -78,8 +78,8 @@ def still(was: Items, values: list[Any]) -> Items:
     """Return frozen items, without those that have changed while they were serialised.
 
     Args:
-        was: the items, frozen before.
-        values: the items now.
+        was: the items as they were frozen.
+        values: the present items.
     """
     if still_items(was, values)[0] == len(was):
         return was

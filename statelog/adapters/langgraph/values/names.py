@@ -338,7 +338,7 @@ def hidden_name(prefix: str) -> str:
 def orphan_name(prefix: str) -> str:
     """Return the channel that marks a checkpoint whose parent was removed, so that it has none.
 
-    No write has this name. It is the least in the range of writes, so it is read with them.
+    No write has this name. It sorts before the names of all writes, so it is read with them.
     """
     return writes_range(prefix)[0]
 

@@ -78,7 +78,7 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
     """Return a time to live in microseconds. None means that the item never expires.
 
     Raises:
-        ValueError: it is invalid.
+        ValueError: `ttl` is invalid.
     """
     if ttl is None:
         return None
@@ -94,7 +94,7 @@ def sweep_interval_s(*minutes: Any) -> float:
     """Return the first interval that is given, in seconds. As in LangGraph, 0 counts as not given.
 
     Raises:
-        ValueError: it is invalid.
+        ValueError: an interval is invalid.
     """
     given = next(each for each in minutes if each is not None and each != 0)
     is_number = isinstance(given, int | float) and not isinstance(given, bool)

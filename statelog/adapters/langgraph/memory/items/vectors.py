@@ -1,7 +1,7 @@
 """Semantic search: embeddings of items, stored as float32, ranked by exact cosine similarity with numpy.
 
 The vectors of each namespace that is searched are kept in memory as one matrix. Each search adds the items that any
-process has put since. It finds these items by the numbers of puts.
+process has put since the last search. It finds them by the numbers of puts.
 """
 
 from __future__ import annotations
