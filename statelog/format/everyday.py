@@ -44,10 +44,11 @@ class Codec(NamedTuple):
     """A codec, which converts values of some classes to plain values and back.
 
     Args:
-        name: the name in the file. encode: returns the plain value. Raises LossyError. decode: the inverse of `encode`.
-        Raises one of `FAILURES` if `encode` could not have returned the plain value. The
-            plain value is not trusted, so `decode` checks its types first. Many constructors of Python accept more than
-            is safe, such as `bytearray(300_000_000)`.
+        name: the name in the file.
+        encode: returns the plain value. Raises LossyError.
+        decode: the inverse of `encode`. Raises one of `FAILURES` if `encode` could not have returned the plain value.
+            The plain value is not trusted, so `decode` checks its types first. Many constructors of Python accept more
+            than is safe, such as `bytearray(300_000_000)`.
         module: the module that `decode` imports; empty if it is always available.
     """
 

@@ -70,7 +70,8 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
 
     Raises:
         CorruptionError: the seal does not match, or a field is not what the format allows.
-        NewerFormatError: the format is newer. FormatError: the file is not a store. Facts: needed, supported.
+        NewerFormatError: the format is newer. Facts: needed, supported.
+        FormatError: the file is not a store. Facts: needed, supported.
     """
     header = cbor.decode(unseal(HEADER_KEY, value))
     if not isinstance(header, dict) or header.get("magic") != _MAGIC:

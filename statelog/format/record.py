@@ -381,7 +381,8 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
         lsn: the key under which it was found.
 
     Raises:
-        CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: a newer statelog has written it.
+        CorruptionError: the checksum, the LSN or the sizes are wrong.
+        NewerFormatError: a newer statelog has written the record.
     """
     size = len(data)
     if size > FLAGS_AT and data[FLAGS_AT] & FLAG_VACUUMED:

@@ -580,6 +580,7 @@ def _check_key(header: dict[str, Any], key: StoreKey | None, path: Path) -> Stor
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
+    """Add the path of the store to an error about its header."""
     try:
         yield
     except (CorruptionError, FormatError, StoreKeyError) as error:
