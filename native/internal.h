@@ -347,8 +347,8 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
                            const sl_entry_row *added);
 /* Apply the gathered changes to the state's root, and close its full chunks. Uses the scratch. */
 int sl_step_merge_closing(sl_step *step, const sl_node_view *root);
-/* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row, without checking whether
- * chunks close. `below`: the node that ends where the tail begins, or NULL if unknown. */
+/* Merge a batch into the tail of a dict or set, and write the new tail to `row`. Unlike sl_tail_merge, this does not
+ * check whether chunks close. `below` is the node that ends where the tail begins, or NULL if it is unknown. */
 int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
                        size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
                        sl_entry_row *row);

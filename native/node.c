@@ -197,7 +197,8 @@ static bool key_read(sl_entries *it, size_t previous_at, size_t previous_end)
                                                    in->bytes + it->at, it->key_end - it->at) < 0;
 }
 
-/* Read an upper entry: covered, digest, and the fingerprints at level 1 of a keyed list. */
+/* Read an entry of an upper node: the number of entries that it covers, a digest, and the fingerprints if this is level
+ * 1 of a keyed list. */
 static bool upper_entry_read(sl_entries *it)
 {
     sl_reader *in = &it->in;

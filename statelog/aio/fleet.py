@@ -70,7 +70,7 @@ class Fleet(FleetCalls):
 
 
 async def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
-    """Return a fleet: stores in a storage, with local copies. See `statelog.fleet.connect`."""
+    """Return a fleet: stores in shared storage, with local copies. See `statelog.fleet.connect`."""
     return Fleet(await run(fleets.connect, url, cache, key=key, **options))
 
 

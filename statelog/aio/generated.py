@@ -350,7 +350,10 @@ class TransactionCalls:
     _transaction: Transaction
 
     async def delete_thread(self, id: str) -> None:
-        """Delete a thread at the end. The transaction may have changed it. See `statelog.Transaction.delete_thread`."""
+        """Delete a thread when the transaction commits. The transaction may have changed the thread.
+
+        See `statelog.Transaction.delete_thread`.
+        """
         await self._runner.run(self._transaction.delete_thread, id)
 
 

@@ -203,7 +203,7 @@ def renew(
 
 @click.group(short_help="Show leases and their holders.")
 def lease() -> None:
-    """Show the leases of the board of a store, which are names that agents hold."""
+    """Show the leases on the board of a store. A lease is a name that one agent holds at a time."""
 
 
 @lease.command(name="ls", short_help="List leases.")

@@ -41,13 +41,13 @@ def crashtest(
 ) -> None:
     """Try to lose a commit on this machine. Exit code 1: a commit was lost, or another check failed.
 
-    The test writes temporary stores and records every write. For each point of time it rebuilds
-    the disk images that a power failure may leave, and opens them. It also kills eight processes
-    on one file at random. First it checks itself on simulated disks that lose flushed data: it
-    must notice each loss.
+    The test writes temporary stores and records every write. For each point in time, it
+    rebuilds the disk images that a power failure may leave, and opens them. It also kills eight
+    processes on one file at random. First it checks itself on simulated disks that lose flushed
+    data: it must notice each loss.
 
-    This takes many minutes. With fewer --images the power is cut at a sample of the points.
-    The table shows the sample and the total.
+    This takes many minutes. With fewer --images, the test cuts the power at only some of the
+    points. The table shows how many points were tested, and how many there are.
     """
     from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
 

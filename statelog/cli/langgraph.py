@@ -85,7 +85,7 @@ def _store_of(database: str) -> Path:
         path = urlsplit(database).path if "://" in database else database.partition(":")[2]
         name = PurePath(path).stem
     if not name:
-        message = f"{redacted_url(database)} has no name: give the STORE for its threads"
+        message = f"{redacted_url(database)} does not name a database: give the STORE for its threads"
         raise UsageError(message, argument="STORE", value=None)
     return Path(f"{name}.state")
 

@@ -1,4 +1,4 @@
-"""`statelog recover`: restores a store that was not closed to its last commit."""
+"""`statelog recover`: restores the last commit of a store that was not closed."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class _Form(NamedTuple):
     behind: bytes
     """The bytes after the id if all values there are defaults."""
     alone: bytes
-    """The bytes before the content if nothing else is stored."""
+    """The bytes before the content of a message that stores only its content."""
     with_id: bytes
-    """The bytes before the id and the content if nothing else is stored."""
+    """The bytes before the id and the content of a message that stores only these two."""
 
 
 _METHOD = _text("model_validate_json")

@@ -344,9 +344,9 @@ class Run:
         return self._host.operate(lambda: effects.take_patch(self._execution, scope.next_places, id))
 
     def deprecate_patch(self, id: str) -> None:
-        """Declare that no open run needs the code before a change. Replace a call of `patched` by this call.
+        """Declare that no open run needs the old code of a change. Replace the call of `patched` with this call.
 
-        The recorded patches of this id are accepted.
+        Runs that have recorded the patch can still be replayed.
         """
         keys.check_part("patch", id)
         return self._host.operate(lambda: effects.pass_patch(self._execution, id))

@@ -27,8 +27,8 @@ class Chunk:
     Attributes:
         value: the value that the step passed to `stream`.
         step: the idempotency key of the step.
-        attempt: the number of the call of the step, from 1, including calls that a crash ended. When a part of a later
-            attempt comes, discard the parts of earlier attempts.
+        attempt: counts the calls of the step from 1, including calls that a crash ended. When a part of a later attempt
+            arrives, discard the parts of earlier attempts.
         cursor: the position of the part. `stream(after=cursor)` continues after it.
     """
 

@@ -78,7 +78,7 @@ def _dumped(model: Any) -> Any:
         if isinstance(error, ValueError) and "Circular reference" not in str(error):
             raise
         name = type(model).__name__
-        message = f"{name}: nested deeper than {DEPTH_MAX} levels, or a cycle"
+        message = f"{name}: nested deeper than {DEPTH_MAX} levels, or part of a cycle"
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
     if names_secret(model.__class__):
         refuse_secrets(model, type(model).__name__, type(model))
@@ -162,9 +162,9 @@ def _shape(function: Callable[..., Any], name: str) -> Shape | None:
 
 
 def typed(function: Callable[..., Any], name: str, value: Any) -> Any:
-    """Return a recorded value as the type of a function's annotation: of a parameter, or of `return`.
+    """Convert a recorded value to the annotated type of the parameter `name`, or of the result if `name` is "return".
 
-    If the value does not fit the annotation, it is returned as it was recorded.
+    If the value does not fit the annotation, return it as it was recorded.
     """
     try:
         shape = _shape(function, name)

@@ -46,7 +46,7 @@ def answer(path: Path) -> None:
 
 
 def main() -> None:
-    """Ask in a process that is killed, and answer in this one."""
+    """Ask for feedback in a process that is then killed, and give the answer in this process."""
     if len(sys.argv) > 1:
         ask(Path(sys.argv[1]))
         return

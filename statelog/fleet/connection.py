@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
-    """Return a fleet: stores in a storage, with local copies of the ones this machine has used.
+    """Return a fleet: stores in shared storage, with local copies of the ones that this machine has used.
 
     This first probes whether the storage honours the conditions that a fleet relies on.
 

@@ -234,7 +234,10 @@ def beat(owned: Owned) -> Asking[Owned]:
 
 
 def rebase(owned: Owned, base: BaseImage, next_number: int) -> Asking[Owned]:
-    """Make the tail begin after a base that this epoch has put (F5). Raises FencedError."""
+    """Name a new base in the head, and begin the tail after it. This epoch must have put the base (F5).
+
+    Raises FencedError.
+    """
     return (yield from change(owned, owned.head.based(base, next_number)))
 
 

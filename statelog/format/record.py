@@ -48,7 +48,7 @@ the chain covers the type, and a redacted record keeps its type.
 _FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
 _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
-"""The interval in records at which a short record stores the chain digest before it."""
+"""A short record stores the chain digest of the records before it if its LSN is a multiple of this number."""
 
 _CHECKSUM = struct.Struct(">Q")
 ROW = struct.Struct(">B20sII")
@@ -367,7 +367,7 @@ def encode_record(
     envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
     rest = b"".join((envelope, body, rows, data))
     if len(rest) > RECORD_SIZE_BYTES_MAX:
-        message = f"one commit of {len(rest)} bytes, at most {RECORD_SIZE_BYTES_MAX} are allowed"
+        message = f"one commit of {len(rest)} bytes; at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
     chain = kernels.chain_digest(type_, flags, lsn, time_us, previous_chain, body, rows)
     return sealed(rest), chain
@@ -431,7 +431,7 @@ def _decode_short(data: memoryview | bytes, lsn: int) -> Record:
 
 def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None:
     if version > FORMAT_VERSION:
-        message = f"record {lsn}: format {version}, this statelog reads up to {FORMAT_VERSION}"
+        message = f"record {lsn} has format {version}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=version, supported=FORMAT_VERSION)
     if not is_known:
         message = f"record {lsn}: flags {flags:#06x} are not of format {version}"

@@ -91,7 +91,7 @@ class Refusals(NamedTuple):
         elif kind is int:
             bits = (value if value >= 0 else ~value).bit_length()  # This is the stored size.
             if bits > INTEGER_BITS_MAX:
-                message = f"{path}: an int of {bits} bits, at most {INTEGER_BITS_MAX} are allowed"
+                message = f"{path}: an int of {bits} bits; at most {INTEGER_BITS_MAX} are allowed"
                 raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
         elif kind not in self.encoders and not is_uuid(kind):
             self._locate_coded(value, path, depth)
@@ -114,7 +114,7 @@ class Refusals(NamedTuple):
     def _locate_depth(self, path: str, depth: int) -> None:
         """Raise LimitError if a value at this depth must not have members."""
         if depth >= self.depth_max:
-            message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or a cycle"
+            message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or part of a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=self.depth_max)
 
     def _advice(self, kind: type) -> str:
@@ -175,7 +175,7 @@ def _refuse(path: str, value: object, why: str) -> NoReturn:
 
 def _locate_size(size_bytes: int, path: str, what: str) -> None:
     if size_bytes > KEY_SIZE_BYTES_MAX:
-        message = f"{path}: {what} of {size_bytes} bytes as CBOR, at most {KEY_SIZE_BYTES_MAX} are allowed"
+        message = f"{path}: {what} of {size_bytes} bytes as CBOR; at most {KEY_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
 
 

@@ -47,7 +47,7 @@ The whole forms are searched only if the scan finds one.
 """
 
 _CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")
-"""The pattern of the digits of escapes, which may be written in upper or lower case."""
+"""The pattern of the hexadecimal digits in escapes. These digits may be written in upper or lower case."""
 
 _PLAIN = frozenset((int, float, bool, complex, type(None)))
 

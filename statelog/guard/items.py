@@ -150,7 +150,7 @@ class _Walker(ABC):
 
     @abstractmethod
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset after it."""
+        """Return the redacted value at the offset `at`, and the offset after the value."""
 
     @staticmethod
     @abstractmethod
@@ -201,7 +201,7 @@ class _Cbor(_Walker):
         return first >> 5, argument, at + 1 + size
 
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset after it."""
+        """Return the redacted value at the offset `at`, and the offset after the value."""
         data, redactor = self._data, self._redactor
         major, argument, start = self.head(at)
         if major in _STRINGS:
@@ -379,7 +379,7 @@ class Msgpack(_Walker):
         return item[start:].decode("utf-8", "replace")
 
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset after it."""
+        """Return the redacted value at the offset `at`, and the offset after the value."""
         data = self._data
         first = data[at]
         if first == _RESERVED:

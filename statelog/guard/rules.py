@@ -335,9 +335,9 @@ def random_part(value: bytes) -> tuple[int, int] | None:
 
 
 def end_of_value(text: bytes, at: int, *, is_whole: bool) -> int:
-    """Return the end offset of a value that was matched up to `at`.
+    """Return the end offset of a value whose beginning was matched up to `at`.
 
-    Without `is_whole`, return the end of its tested part.
+    If `is_whole` is False, read at most 380 more bytes: the caller tests only that much of the value.
     """
     found = (_REST_OF_VALUE if is_whole else _PART_OF_VALUE).match(text, at)
     return at if found is None else found.end()

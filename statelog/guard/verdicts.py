@@ -15,7 +15,7 @@ Kind = Literal["allow", "redact", "quarantine", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer of a check. `allow`, `redact`, `quarantine` and `refuse` return one.
+    """The result of a check. `allow`, `redact`, `quarantine` and `refuse` return one.
 
     Attributes:
         kind: "allow", "redact", "quarantine" or "refuse".

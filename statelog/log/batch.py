@@ -198,10 +198,10 @@ class RememberedState:
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> RememberedState:
-        """Return the memory for a transaction, after commits of other processes.
+        """Return the remembered state as of the beginning of a transaction, with the commits of other processes.
 
-        If possible, this memory is updated from the records that they appended. If these records are too many or do not
-        contain all changes, the result is a new memory with only those facts that never change.
+        If possible, update this object from the records that other processes have appended, and return it. If there are
+        too many records, or they do not contain all changes, return a new object with only the facts that never change.
         """
         count = transaction.log_count() - self.end[0]
         # Follow only if this transaction has changed nothing, because its changes may be rolled back. A commit without

@@ -181,7 +181,8 @@ class Engine:
         last = committer.last
         if last is not None and last.number == view.snapshot_id():
             head = last.memory.heads.get((thread, branch))
-            if head is not None and committer.last is last:  # Nobody has changed the memory in the meantime.
+            # A commit of another OS thread may have changed the remembered heads in the meantime.
+            if head is not None and committer.last is last:
                 return head
         found = view.head_checkpoint(thread, branch)
         return None if found is None else Head(*found)

@@ -27,7 +27,7 @@ class NodePlace(NamedTuple):
     thread: int
 
     def encode(self) -> bytes:
-        """Return the row of a table."""
+        """Encode this object as a table row of fixed size."""
         return _PLACE.pack(*self)
 
     @classmethod
@@ -47,7 +47,7 @@ class EventRow(NamedTuple):
     version: int
 
     def encode(self) -> bytes:
-        """Return the row of a table."""
+        """Encode this object as a table row of fixed size."""
         return _EVENT.pack(*self)
 
     @classmethod

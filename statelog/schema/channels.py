@@ -96,7 +96,7 @@ def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
         message = f"{schema_name}: declares no channels; to allow any channel, pass schema=None"
         raise SchemaError(message, schema=schema_name)
     if len(names) > CHANNELS_MAX:
-        message = f"{schema_name}: declares {len(names)} channels, but at most {CHANNELS_MAX} are allowed"
+        message = f"{schema_name}: declares {len(names)} channels; at most {CHANNELS_MAX} are allowed"
         raise SchemaError(message, schema=schema_name)
     for name in names:
         if not _can_be_stored(name):

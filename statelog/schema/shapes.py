@@ -123,7 +123,9 @@ def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
 
 
 _aliases_open: ContextVar[tuple[object, ...]] = ContextVar("aliases_open", default=())
-"""The aliases that are being examined. An alias that refers to itself is examined again for the first value.
+"""The aliases whose shapes are being made.
+
+If such an alias refers to itself, the inner reference looks up the shape later, when it converts a value.
 """
 
 

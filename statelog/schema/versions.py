@@ -72,7 +72,7 @@ class Versioned(SchemaLineage, Written[S, W]):
             raise UsageError(message, argument="schema", value=schema)
         if len(declared.channels) >= CHANNELS_MAX:
             message = (
-                f"schema {name!r}: declares {len(declared.channels)} channels, at most {CHANNELS_MAX - 1} are allowed"
+                f"schema {name!r}: declares {len(declared.channels)} channels; at most {CHANNELS_MAX - 1} are allowed"
             )
             raise UsageError(message, argument="schema", value=schema)
         self.name = name

@@ -346,7 +346,8 @@ class TextFinder:
         if item is None:
             return None
         value = cbor.decode(item, as_stored=True)
-        if isinstance(value, Coded) and not is_list:  # In a cut value, all items are coded.
+        # A coded item may be a part of a value that was cut, because all items of such a value are coded.
+        if isinstance(value, Coded) and not is_list:
             return None
         role, text = item_text(value)
         return Text(path, role, text) if text and self._hash_of(text) == hash else None

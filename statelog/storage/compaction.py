@@ -513,6 +513,6 @@ def swap(file: LmdbFile, temporary: Path, descriptor: int, word: int = MOVED) ->
         point("compaction.before_rename")
         temporary.rename(file.path)
         point("compaction.after_rename")
-    finally:  # A rename may report an error although it was made.
+    finally:  # A rename may report an error although it has succeeded.
         if not is_same_file(file.path, descriptor):
             write_word(old, 0)

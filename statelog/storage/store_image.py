@@ -53,7 +53,7 @@ def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> WrittenImag
                     return _write(transaction, first, write)
                 except OSError as error:
                     raise translate_os(error, path=file.path) from error
-    message = f"{file.path}: other writers commit without a pause"
+    message = f"{file.path}: no image could be read, because other writers commit without a pause"
     raise StorageError(message, path=str(file.path))
 
 

@@ -77,7 +77,7 @@ class Dispatcher:
         self._has_leader = False
         self._listener: Callable[[list[Happened] | None], None] | None = None
         self._reading = Lock()
-        """A lock that is held by the watcher that reads events."""
+        """A lock that `pump` holds, so that only one OS thread at a time reads new events."""
 
     def join(self, subscription: WatcherSubscription) -> None:
         """Add a watcher."""

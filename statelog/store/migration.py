@@ -136,9 +136,9 @@ def migrate_ahead(
 def migration_writes(
     session: AnySession, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
 ) -> list[PreparedWrite]:
-    """Return the writes that migrate the head to the declared version, within a commit.
+    """Return the writes with which a commit migrates the head to the declared version.
 
-    Empty if the head has that version.
+    Return an empty list if the head already has that version.
 
     The arguments and errors are those of `declared_tree`.
     """

@@ -86,7 +86,7 @@ class MigrationDifference:
 
     thread: str | None
     branch: str | None
-    """The name of the branch; None for an entry, like `thread`."""
+    """The name of the branch. Both `thread` and `branch` are None for an entry."""
     change: Change
     key: str | None = None
     """The key of the entry; None for a thread."""

@@ -205,7 +205,10 @@ class Mount(MountMap):
 
 @dataclass(frozen=True, slots=True)
 class _SetChannel:
-    """A write that sets a channel to its value in a mount, unless another commit has written the channel."""
+    """A write that sets a channel to the value from a mount.
+
+    It raises ConflictError if another commit has written the channel since the mount began.
+    """
 
     channel: str
     base: bytes | None

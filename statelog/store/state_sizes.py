@@ -35,7 +35,10 @@ _TABLE_SHORT = 64
 
 
 class RecordHead(NamedTuple):
-    """Facts of a record: its thread, its branch if it is a version that has not expired, and its number of nodes."""
+    """The thread, branch and number of nodes of a record.
+
+    The branch is None unless the record is a version that has not expired.
+    """
 
     thread: int
     branch: int | None

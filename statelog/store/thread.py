@@ -354,7 +354,7 @@ class Thread(Written[S, W]):
                 if frameworks.is_line(self._branch):
                     raise frameworks.refused(self._id)
             elif main is not None and main.event.version > 0 and not self._has_branches:
-                self._kept = False  # LangGraph does not continue such a thread.
+                self._kept = False  # LangGraph does not continue a thread that it has not begun.
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         if self._schema.lineage is not None:
             writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)

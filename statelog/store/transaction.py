@@ -315,9 +315,9 @@ class Transaction(Threads):
         return copy_thread(self._session, source, target, recreate=recreate)
 
     def delete_thread(self, id: str) -> None:
-        """Delete a thread at the end. The transaction may have changed it. See `Store.delete_thread`.
+        """Delete a thread when the transaction commits. The transaction may have changed the thread.
 
-        The same transaction may re-create the thread (`thread(id, recreate=True)`).
+        See `Store.delete_thread`. The same transaction may re-create the thread (`thread(id, recreate=True)`).
 
         Raises:
             ThreadNotFoundError: the thread does not exist. ThreadDeletedError: it is already deleted.

@@ -226,7 +226,7 @@ class _Edit(NamedTuple):
 
     def _check(self, count: int) -> None:
         if not 0 <= self.start <= self.stop <= count:
-            message = f"channel {self.channel!r}: items {self.start} to {self.stop} of a list of {count}"
+            message = f"channel {self.channel!r}: items {self.start} to {self.stop} are not in a list of {count}"
             raise UsageError(message, channel=self.channel, start=self.start, stop=self.stop, count=count)
 
 

@@ -200,7 +200,7 @@ def pointers(within: Threads) -> dict[str, Any]:
 
 
 def point(within: Store | Transaction, key: str, value: bytes | str) -> None:
-    """Add a key to the index, with its bytes or the id of a version."""
+    """Add a key to the index. `value` is the bytes of the key, or the id of the version that contains them."""
     name = map_key(key)
     change: dict[str, Any] = {KEYS: {name: value}}
     if name != key:

@@ -196,7 +196,7 @@ class Run(Protocol):
         """
 
     def deprecate_patch(self, id: str) -> Coroutine[Any, Any, None]:
-        """Declare that no open run needs the code before a change. Replace a call of `patched` by this call.
+        """Declare that no open run needs the old code of a change. Replace the call of `patched` with this call.
 
         See `statelog.durable.Run.deprecate_patch`.
         """

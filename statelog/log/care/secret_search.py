@@ -77,7 +77,7 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 
 
 class _Report:
-    """A report of sightings as `SecretFound` objects. It contains each secret once, for the version that wrote it."""
+    """Turns matches into `SecretFound` objects. Each secret is reported once, for the version that wrote it."""
 
     def __init__(self, view: View, finder: SecretFinder, detector: Detector) -> None:
         self._view = view

@@ -66,7 +66,7 @@ class Rewritable(NamedTuple):
 
 @dataclass(slots=True)
 class RetentionReport:
-    """The counts of a retention or a deletion."""
+    """The numbers of versions, nodes and bytes that retention or a deletion has removed."""
 
     threads: int = 0
     expired_versions: int = 0

@@ -298,7 +298,7 @@ def _check_history(
 def _is_of_history(error: Exception) -> bool:
     """Return True if an error means that the log lacks the anchor's history.
 
-    A wrong MAC counts as damage of its record.
+    Return False for a record with a wrong MAC, which `verify` reports as a damaged record.
     """
     return isinstance(error, RollbackError | ForgeryError) and "expected" in error.facts
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 MARK = RemovalEvent(0, [])
-"""The removal event that marks an older log. From that point on, the log lists every redacted record."""
+"""A removal event without records. In a log of an earlier format, it follows the list of all redacted records."""
 
 
 def removals_of(lsns: Iterable[int]) -> Iterator[RemovalEvent]:

@@ -172,7 +172,8 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
 def losing_records(view: View, owner: int) -> Iterator[int]:
     """Yield the LSNs of a deleted owner's records that a removal event must list (R2).
 
-    These records lose their event or, if they never had one, the list of their nodes.
+    A released record is about to lose its event. A redacted record that never had an event is about to lose the list of
+    its nodes.
     """
     for lsn, state in redacted_records(view, owner).items():
         if state == TO_BE_ERASED or (state == WHOLE and not view.record(lsn).redacted().had_event):

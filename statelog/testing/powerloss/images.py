@@ -54,7 +54,7 @@ def systematic_choices(
 
 
 def random_choice(units: Sequence[Unit], generator: random.Random) -> tuple[Mode, Choice]:
-    """Return a random choice. Half of all choices have torn pages."""
+    """Choose at random which changes reach the disk. If any of them are pages, half of all choices have torn pages."""
     chance = generator.choice(_CHANCES)
     levels = []
     for unit in units:

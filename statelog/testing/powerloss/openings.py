@@ -46,7 +46,7 @@ def made_by(fill: Callable[[Path], None]) -> bytes:
 
 
 def damaged(store: bytes) -> bytes:
-    """Return the file of a store without its meta pages, which only salvage can read."""
+    """Return a store's file with its meta pages overwritten by zeros. Only salvage can read the result."""
     return bytes(_META_PAGES_SIZE_BYTES) + store[_META_PAGES_SIZE_BYTES:]
 
 

@@ -126,7 +126,8 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
     lanes, chain = answer
     steps = [step for lane in workload.lanes for step in lane]
     ignored = frozenset({KILLED} if any(isinstance(step, KilledCommits) for step in steps) else ())
-    is_known = not any(isinstance(step, KilledCommits | Refused) for step in steps)  # Otherwise records may differ.
+    # With killed or refused commits, the records may differ between runs.
+    is_known = not any(isinstance(step, KilledCommits | Refused) for step in steps)
     return Recording(workload, trace, Expectation(lanes, chain if is_known else None, ignored))
 
 

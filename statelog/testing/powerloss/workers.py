@@ -242,7 +242,7 @@ def serve() -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # Write no core dumps, because deaths are expected.
     out = os.dup(1)
-    os.dup2(2, 1)  # The output of a function is not an answer.
+    os.dup2(2, 1)  # If a function prints, its output must not be read as an answer.
     while True:
         try:
             function, arguments = _receive(0)

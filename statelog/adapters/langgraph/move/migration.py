@@ -77,19 +77,20 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ThreadMoveReport:
-    """The result of a move. All numbers leave out the threads in `left_out`.
+    """The result of a move. The threads in `left_out` are not counted in any number.
 
     Attributes:
         source: the name of the source.
         target: the name of the target.
         threads: the number of threads in the source.
-        checkpoints: the number of their checkpoints, in all namespaces. Each was compared with that of the target.
-        writes: the number of their pending writes.
-        copied: the number of checkpoints that this run has written. The target had the others before.
-        others: the number of their checkpoints that only the target has, because the threads were continued there.
-        left_out: the threads that were not moved, or only in part.
-        lost: the checkpoints whose metadata the source has lost. They were copied without it.
-        redacted: the threads in which the guard of the target has redacted secrets. All else is as in the source.
+        checkpoints: the number of checkpoints of these threads, in all namespaces. Each checkpoint was compared with
+            its copy in the target.
+        writes: the number of pending writes of these threads.
+        copied: the number of checkpoints that this run has written. The target already had the others.
+        others: the number of checkpoints that only the target has, because the threads were continued there.
+        left_out: the threads that were not moved, or were moved only in part.
+        lost: the checkpoints whose metadata the source has lost. They were copied without metadata.
+        redacted: the threads in which the guard of the target has redacted secrets. All other data is as in the source.
     """
 
     source: str

@@ -137,7 +137,7 @@ def _where(source: Endpoint, place: CheckpointKey, writes: Sequence[PendingWrite
     if not rows:
         yield from _numbered(writes)
         return
-    rest = iter(rows)  # The rows have the same order. There may be more by now.
+    rest = iter(rows)  # `rows` has the order of `writes`, but may have new writes in between.
     for task_id, channel, _value in writes:
         for row in rest:
             if row.task_id == task_id and row.channel == channel:

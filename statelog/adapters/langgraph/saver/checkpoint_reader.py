@@ -311,7 +311,8 @@ def _sorted(rows: Sequence[WriteRow]) -> list[tuple[WritePosition, BundledWrite]
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     """Yield the writes of tasks, the earliest writes of each task first."""
     groups: list[Bundle] = []
-    for row in reversed(rows):  # Single writes of older releases sort last, but came first.
+    # Older releases stored single writes. Their rows sort last, although these writes were made first.
+    for row in reversed(rows):
         bundles, is_alone = decode_bundles(row)
         if is_alone:
             yield from bundles  # Writes of one task alone are older than groups.

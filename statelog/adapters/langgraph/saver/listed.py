@@ -48,7 +48,7 @@ class ListedTuple(CheckpointTuple):
         """See `CheckpointTuple.pending_writes`."""
         return self._whole().pending_writes
 
-    # The methods of tuple would see the fields that are not decoded.
+    # The inherited methods of tuple would return the fields without decoding them, so each method decodes them first.
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._whole())

@@ -101,7 +101,7 @@ def writes_state(lineage: Lineage) -> MapView | None:
 
 
 def is_hidden(state: MapView | None, place: CheckpointName) -> bool:
-    """Return True if the checkpoint was removed for LangGraph, but others still need it."""
+    """Return True if LangGraph has removed the checkpoint, but other checkpoints still need it."""
     return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
 
 

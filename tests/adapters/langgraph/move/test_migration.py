@@ -380,7 +380,7 @@ def test_an_invalid_database_name_is_refused(path):
     assert "'mysql://me:***@host/db' is not a database" in answer.stderr
     answer = run("import-langgraph", "postgresql://me:secret@host")
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
-    assert "postgresql://me:***@host has no name" in answer.stderr
+    assert "postgresql://me:***@host does not name a database" in answer.stderr
     with (
         pytest.raises(UsageError, match=r"^mysql://me:\*\*\*@x: threads are moved"),
         opened("mysql://me:secret@x", writing=True),
@@ -405,7 +405,7 @@ def test_without_a_name_the_store_gets_the_name_of_the_database(database, expect
     ("arguments", "says"),
     [
         (["sqlite:x.db", "a.state", "--file", "b.state"], "the store is named twice: a.state and --file b.state"),
-        (["postgresql://host"], "postgresql://host has no name: give the STORE for its threads"),
+        (["postgresql://host"], "postgresql://host does not name a database: give the STORE for its threads"),
     ],
 )
 def test_a_store_that_is_named_twice_or_invalidly_is_refused(arguments, says):

@@ -40,7 +40,7 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
     try:
         return _compile_members(conditions)
     except RecursionError:
-        message = "filter: nested deeper than can be followed, or a cycle"
+        message = "filter: nested too deeply, or with a cycle"
         raise LimitError(message, path="filter") from None
 
 
@@ -90,7 +90,7 @@ def _are_in_order(value: Any, operand: Any, order: Callable[[Any, Any], bool]) -
         return False
     try:
         return bool(order(value, operand))
-    # For example, only one datetime has a time zone, or a value is a signalling NaN.
+    # The values cannot be compared: for example, only one datetime has a time zone, or a value is a signalling NaN.
     except (TypeError, ArithmeticError):
         return False
 
