@@ -235,3 +235,27 @@ def test_a_rollback_and_a_tag_are_made_by_buttons(writable, visit, store_path):
     with statelog.open(store_path, read_only=True) as store:
         assert store.thread("ticket-42").head.parent.version == 1
         assert store.thread("ticket-42").at("good").version == 1
+
+
+def test_versions_are_requested_ahead_and_again_after_a_change(tmp_path, browser_page):
+    path = tmp_path / "long.state"
+    with statelog.open(path) as store:
+        thread = store.thread("t")
+        for number in range(8):
+            thread.commit({"n": number})
+        page = browser_page(path, "#/thread/t")
+        page.wait_for_selector(".about h2")
+        asked = []
+        page.on("request", lambda request: "thread/version?" in request.url and asked.append(request.url))
+
+        def step(version):
+            page.keyboard.press("ArrowLeft")
+            expect(page.locator(".about h2")).to_contain_text(f"Version {version} ")
+            return [int(url.partition("&version=")[2].partition("&")[0]) for url in asked]
+
+        page.locator("input[type=range]").focus()
+        assert step(6) == [6, 5, 4]
+        assert step(5) == [6, 5, 4, 3]
+        thread.commit({"n": 8})
+        expect(page.locator("section.timeline")).to_contain_text("of 8")
+        assert step(4) == [6, 5, 4, 3, 4, 3, 2]

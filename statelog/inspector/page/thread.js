@@ -11,6 +11,8 @@ import { isCut, line, tree } from "./tree.js";
 
 const PAGE = 50;
 const BEYOND = 6; // The number of rows that are drawn above and below the visible rows.
+const AHEAD = 2; // The number of versions that are requested before the person steps to them.
+const AHEAD_MS = 2000; // An answer that was requested ahead may be shown for this time.
 const TABS = [["messages", "Conversation"], ["state", "State"], ["changes", "Changes"]];
 
 /** Draw the screen. */
@@ -24,7 +26,7 @@ export async function show(root, params) {
   screen.keep(opened.versions);
   screen.tab = (TABS.find(([name]) => name in opened.version) ?? TABS.find(([name]) => name === params.tab) ?? TABS[1])[0];
   screen.frame();
-  screen.version = opened.version.version;
+  screen.version = screen.shown = opened.version.version;
   screen.scrollTo(screen.version);
   screen.showVersion(opened.version);
   const refresh = calmly(() => screen.refresh());
@@ -45,6 +47,8 @@ class Screen {
     this.against = null;
     this.isBusy = false;
     this.next = null;
+    this.ahead = new Map(); // {answer, at} of versions that were requested ahead, by request.
+    this.shown = 0; // The version that was requested last.
     this.showsInner = false;
     this.open = new Set(); // The parts of the state that the person has opened.
     this.drawn = new Map(); // {element, of} by version. `of` is the content of the element.
@@ -245,12 +249,49 @@ class Screen {
   }
 
   async read() {
-    const against = this.tab === "changes" && this.against ? { against_branch: this.against.branch, against_version: this.against.version } : {};
+    const version = this.version;
+    const ahead = this.ahead.get(this.requestOf(version));
+    const isFresh = ahead !== undefined && performance.now() - ahead.at < AHEAD_MS;
+    const answer = isFresh ? ahead.answer : this.fetchVersion(version);
+    this.fetchAhead(version);
     try {
-      this.showVersion(await get("thread/version", { id: this.thread.id, branch: this.branch, version: this.version, part: this.tab, ...against }));
+      this.showVersion(await answer);
     } catch (error) {
       this.showVersion({ version: this.version, problem: { error: error.name, message: error.message, facts: error.facts } });
     }
+  }
+
+  queryOf(version) {
+    const against = this.tab === "changes" && this.against ? { against_branch: this.against.branch, against_version: this.against.version } : {};
+    return { id: this.thread.id, branch: this.branch, version, part: this.tab, ...against };
+  }
+
+  requestOf(version) {
+    return JSON.stringify(this.queryOf(version));
+  }
+
+  fetchVersion(version) {
+    return get("thread/version", this.queryOf(version));
+  }
+
+  /** Request the next versions in the direction of the last step, so that a step does not wait for the server. */
+  fetchAhead(version) {
+    const distance = version - this.shown;
+    this.shown = version;
+    const wanted = new Map();
+    if (!isExport && Math.abs(distance) === 1)
+      for (let step = 1; step <= AHEAD; step += 1) {
+        const next = version + distance * step;
+        if (next < 0 || next > this.top) break;
+        const request = this.requestOf(next);
+        const known = this.ahead.get(request);
+        if (known === undefined || performance.now() - known.at >= AHEAD_MS) {
+          const answer = this.fetchVersion(next);
+          answer.catch(() => null); // If the person steps there, `read` shows the error.
+          wanted.set(request, { answer, at: performance.now() });
+        } else wanted.set(request, known);
+      }
+    this.ahead = wanted;
   }
 
   choose(branch, version) {
@@ -265,6 +306,7 @@ class Screen {
   }
 
   async refresh() {
+    this.ahead.clear();
     if (document.hidden) return;
     try {
       const isAtHead = this.version === this.top;
@@ -274,6 +316,7 @@ class Screen {
       if (this.branch === was && isAtHead) this.branch = this.thread.branch;
       if (this.branch !== was || this.thread.version < newest) this.rows.clear(); // The thread may have been re-created.
       this.plan();
+      this.showPlace();
       if (isAtHead && this.version !== this.top) this.select(this.top);
       else this.draw();
     } catch (error) {
@@ -284,10 +327,14 @@ class Screen {
 
   // --- the version ---------------------------------------------------------------------
 
+  showPlace() {
+    put(this.where, `version ${count(this.version)} of ${count(this.top)}`);
+  }
+
   showVersion(found) {
     this.found = found;
     this.slider.value = this.version;
-    put(this.where, `version ${count(this.version)} of ${count(this.top)}`);
+    this.showPlace();
     if (!isExport) this.remember();
     const focused = document.activeElement?.closest?.("[role=tab]")?.id;
     put(this.about, this.facts(found), this.actions(found), this.tabs());
