@@ -54,7 +54,7 @@ typedef struct {
     const uint8_t *key;
     size_t key_size;
     uint64_t lsn;
-    uint64_t root_lsn; /* 0 if there is no value. */
+    uint64_t root_lsn; /* 0 if the entry has no value. */
     uint64_t root_node;
     const uint8_t *root_digest;
     bool is_claimed;

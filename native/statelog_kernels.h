@@ -80,7 +80,7 @@ typedef struct {
     uint64_t slot_at; /* The offset of the slot, or of the digest at level >= 1. */
     uint64_t end;
     uint64_t covered; /* It is 1 at level 0. */
-    uint64_t lsn;     /* 0 if there is no ref. */
+    uint64_t lsn;     /* 0 if the slot has no ref. */
     uint64_t node;
 } sl_entry;
 
@@ -328,10 +328,10 @@ int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
 
-/* walk.c: finds an item of a list under a key of a dict. A walk begins with stage, node, position and digest set,
- * and the other fields 0. It goes on in the record `lsn` of the result, until `item_size` is set. SL_FALLBACK: the dict
- * has more than one node, or a value on the way is stored in another form. SL_ABSENT: there is no such key, position
- * or node. */
+/* walk.c: finds an item of a list under a key of a dict. Before the first call, set stage, node, position and digest,
+ * and clear the other fields. After each call, continue with the record `lsn` until `item_size` is set. SL_FALLBACK: the
+ * dict has more than one node, or the list or the item is stored in a form that a walk cannot read. SL_ABSENT: the key,
+ * the position or a node is missing. */
 int sl_item_find(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *key, size_t key_size,
                  const uint8_t *mark, size_t mark_size, sl_walk *walk);
 

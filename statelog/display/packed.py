@@ -36,7 +36,7 @@ _TEXT_CHARACTERS_MAX = 500
 
 
 class Coded:
-    """A value in the form in which a codec stores it."""
+    """A value in the form in which a codec stores it. Each subclass defines `stored`."""
 
     __slots__ = ()
 

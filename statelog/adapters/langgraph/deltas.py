@@ -190,7 +190,7 @@ def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
 
 
 def _name(value: Any) -> str:
-    """Return the text of a name in a header. A number stands for a well-known name."""
+    """Return the text of a name in a header. The header stores well-known names as numbers."""
     return unpack_name(bytes([value])) if type(value) is int else value if isinstance(value, str) else ""
 
 

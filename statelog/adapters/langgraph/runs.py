@@ -170,7 +170,7 @@ def _at_head(config: RunnableConfig, state: Any, *, is_answered: bool = False) -
     `is_answered` is True if the run continues after an answer. That answer must not answer a later question, too.
     """
     configurable = config.get("configurable") or {}
-    if configurable.get("checkpoint_id"):  # The caller continues from an earlier checkpoint, on a branch of its own.
+    if configurable.get("checkpoint_id"):  # The caller begins another branch at an earlier checkpoint.
         return config
     return {
         **config,
