@@ -17,7 +17,8 @@ from statelog.guard.workers import FailedError, HangingError, Workers
 if TYPE_CHECKING:
     from statelog.guard.verdicts import Check
 
-TIMEOUT_DEFAULT_S: Final = 1.0
+TIMEOUT_DEFAULT_S: Final = 10.0
+"""A check in linear time needs milliseconds. The rest is for a machine under load, where 1 s has refused a commit."""
 TIMEOUT_MAX_S: Final = 600.0
 
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
