@@ -27,7 +27,7 @@ _REDACTED: tuple[Field, ...] = (LSN, DIGEST, DIGESTS)
 
 
 def read_event(record: Record) -> Event | Redacted:
-    """Return the event of a record with a valid checksum, or the rest of a redacted event.
+    """Return the event of a record whose checksum is valid. For a redacted record, return the `Redacted` that is left.
 
     Raises:
         CorruptionError: FORMAT.md does not allow the type, the flags or the body. Facts: lsn.

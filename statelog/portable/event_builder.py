@@ -1,6 +1,6 @@
 """Convert the events of an export of threads to events of a store.
 
-An event keeps its time if possible. Otherwise a checkpoint keeps the time in its metadata, under
+An event keeps its time if possible. If a checkpoint cannot, its metadata has the original time under
 `TIME_KEY`. A checkpoint keeps its id, so that holders of the id still find it. Its digest changes
 unless every field stays the same.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from statelog.portable.thread_lookups import Lookups
 
 TIME_KEY = "statelog:time"
-"""The metadata key for the original time of an imported checkpoint that could not keep it."""
+"""The metadata key for the original time of a checkpoint whose time the import had to change."""
 
 _REDACTED_BODY = part_digest(b"")
 
@@ -94,12 +94,12 @@ def _make_checkpoint(lookups: Lookups, group: EventGroup, lsn: int, time_us: int
     )
     source = source_digest(exported, root.digest)
     if fields.id is None and (lsn, event.digest) == (exported.lsn, source):
-        return event  # The default id stays the same.
+        return event  # LSN and digest make up the default id, so the id also stays the same.
     return event._replace(id=default_id(exported.lsn, source) if fields.id is None else fields.id)
 
 
 def source_digest(exported: Exported, root_digest: bytes) -> bytes:
-    """Return the digest of a checkpoint in the source store."""
+    """Return the digest that a checkpoint has in the source store."""
     fields = ExportedCheckpoint(*exported.fields)
     return checkpoint_digest(fields.parent_digest, root_digest, exported.time_us, fields.id, fields.metadata)
 
@@ -122,7 +122,11 @@ def _parent_digest(lookups: Lookups, group: EventGroup, fields: ExportedCheckpoi
 
 
 def _referred(lookups: Lookups, group: EventGroup, number: int, *, is_checkpoint: bool = True) -> EventRow:
-    """Return an earlier event of the same thread that an event refers to, by default a checkpoint."""
+    """Return the row of the event `number`, to which the event of `group` refers.
+
+    Raises:
+        CorruptionError: this is not an earlier event of the same thread, or with `is_checkpoint` not a checkpoint.
+    """
     if number < group.number:
         row = lookups.event(number)
         if row.thread == group.event.thread and (any(row.digest) or not is_checkpoint):
@@ -135,7 +139,7 @@ def _referred(lookups: Lookups, group: EventGroup, number: int, *, is_checkpoint
 def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
     """Return metadata with the original time of a checkpoint added, if the import changed the time.
 
-    A checkpoint that was imported before keeps its first time. The metadata stays encoded, because
+    If an earlier import has already added a time, that time stays. The metadata stays encoded, because
     it may have values of codecs that this process does not know.
     """
     if source_us == time_us:
@@ -155,7 +159,7 @@ def encode_body(event: Event, lsn: int) -> bytes:
 
 
 def with_borrowed(event: Event, digests: list[bytes]) -> Event:
-    """Return the event with its borrowed digests: those that its thread borrows for the first time."""
+    """Return the event with `digests` as its borrowed digests, which its thread borrows for the first time."""
     kind = kind_of_event(event)
     if kind.borrowed_field is None:
         return event

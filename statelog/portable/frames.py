@@ -118,7 +118,7 @@ def check_target(target: object) -> None:
 def write_to(target: ExportTarget, data: bytes) -> None:
     """Write all of the bytes."""
     written = target.write(data)
-    while isinstance(written, int) and written < len(data):  # A raw file may write only a part.
+    while isinstance(written, int) and written < len(data):  # A raw file may write only a part of the bytes.
         data = data[written:]
         written = target.write(data)
 
@@ -199,7 +199,7 @@ class FrameReader:
         Args:
             source: the stream to read.
             offset: offset in the stream at which this export begins.
-            behind: the first bytes of this export, which the caller has read already.
+            behind: the first bytes of this export, which the caller has already read from `source`.
 
         Raises:
             FormatError: the stream is not an export, or its format is newer. Facts: offset, needed,
@@ -253,8 +253,8 @@ class FrameReader:
         This export must have been read to its end.
 
         Raises:
-            CorruptionError: the following bytes are not an export. Facts: offset. Other errors are
-                those of a reader.
+            CorruptionError: the following bytes are not an export. Facts: offset. For other errors, see
+                `FrameReader`.
         """
         behind = self._source.read(1)
         return FrameReader(self._source, offset=self.offset, behind=behind) if behind else None

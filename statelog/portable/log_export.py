@@ -66,7 +66,10 @@ def export_log(
 def export_records(
     target: ExportTarget, *, store_id: bytes, since: int, chain: bytes, records: Sequence[bytes]
 ) -> bytes:
-    """Write records that follow an LSN with this chain digest. Return the chain digest of the last record."""
+    """Write an export of `records`, which begin after LSN `since`. Return the chain digest of the last record.
+
+    `chain` is the chain digest of the record at `since`.
+    """
     last = since + len(records)
     writer = FrameWriter(target, Header(LOG, store_id, since, chain, last))
     for lsn, data in enumerate(records, since + 1):
@@ -77,7 +80,10 @@ def export_records(
 
 
 def _pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (LSN, record, the store's last LSN at that time) from `after` to `last`, without holding a transaction."""
+    """Yield (LSN, record, the store's last LSN when the record was read) for LSNs above `after` up to `last`.
+
+    No transaction is open between two items.
+    """
     mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
         page: list[tuple[int, bytes, int]] = []

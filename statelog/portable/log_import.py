@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
-"""The size of one transaction of the import, in bytes or in records. Removed records count, too.
+"""The size in bytes or in records at which the import ends a transaction. Records that an event removes also count.
 
-The import extends a transaction until the current transaction of the source ends, up to the limit `BATCH_STRETCH`.
+If a transaction of the source has not ended yet, the import goes on to its end, up to `BATCH_STRETCH` times the size.
 """
 
 BATCH_STRETCH = 16
@@ -58,7 +58,7 @@ BATCH_STRETCH = 16
 
 
 _TOUCHED_SIZE_BYTES = 16_384
-"""An estimate of the bytes of the store that the check of a record touches."""
+"""The estimated number of bytes that the check of a record reads from the store."""
 
 
 class _Taken(NamedTuple):
@@ -71,7 +71,7 @@ class _Taken(NamedTuple):
 
 
 class LogImporter:
-    """An import of a log into a store."""
+    """Imports a log into a store."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class LogImporter:
         self._check_joint(self._lsn, self._chain)
 
     def _check_joint(self, lsn: int, chain: bytes) -> None:
-        """Check that a stored record has this chain digest, which proves that all records before it are equal, too."""
+        """Check that the stored record `lsn` has the chain digest `chain`. Then all earlier records are also equal."""
         if not 0 < lsn <= self._known_lsn:
             return
         if lsn == self._known_lsn:
@@ -221,7 +221,7 @@ class LogImporter:
         """Check the records in the batch against the store, and commit them.
 
         Args:
-            whole_only: leave out a transaction of the source whose last record has not been read.
+            whole_only: leave out the source's last transaction if its last record has not been read.
         """
         self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
         batch, self._batch, self._batch_size_bytes, self._batch_removed = self._batch, [], 0, 0
@@ -249,7 +249,8 @@ class LogImporter:
         self._end = self._engine.append(work)
         self._added += len(batch)
         self._deleted += [thread for each in batch if (thread := deleted_by(each.event)) is not None]
-        if not batch[-1].record.flags & FLAG_CONTINUES:  # A transaction includes all removal events of its deletion.
+        # Erase records only after the whole transaction, because it ends with the removal events of the deletion.
+        if not batch[-1].record.flags & FLAG_CONTINUES:
             while self._deleted:
                 erase_records(self._engine, self._deleted.pop())
 
@@ -301,7 +302,7 @@ class LogImporter:
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
-    """Raise CorruptionError if a version is not later than the last one of its thread (L2)."""
+    """Raise CorruptionError if the time of a version is not later than that of the thread's last version (L2)."""
     if event.time_us <= overlay.last_time_us(event.thread):
         message = f"the time of record {event.lsn} is not later than that of the thread's last version"
         raise CorruptionError(message, lsn=event.lsn)

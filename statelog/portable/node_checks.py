@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def is_of_content(error: StatelogError) -> bool:
-    """Return True if an error means that the checked bytes are invalid. Kernels report some of them with UsageError."""
+    """Return True if an error means that the checked bytes are invalid, which kernels may report as UsageError."""
     return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
 
 
@@ -42,7 +42,7 @@ def damage_at(offset: int) -> Iterator[None]:
 
 
 class Checked:
-    """A bounded cache of the results of checks, for later checks. It is valid while no other process writes."""
+    """A bounded cache of check results. It is valid while no other process writes."""
 
     def __init__(self) -> None:
         self.seams = Seams()
@@ -87,7 +87,7 @@ class RecordChecker:
         """Check one node of the current record: its digest, its content and its refs (T3, T4, T5).
 
         Raises:
-            CorruptionError: a check failed. Later refs to this node fail, too. Facts: lsn, node.
+            CorruptionError: a check failed. Later refs to this node then also fail. Facts: lsn, node.
         """
         node = self._data[row.at : row.at + row.total_size]
         try:
@@ -115,7 +115,7 @@ class RecordChecker:
         check_roots(event, self._lsn, identity=self.identity, read=self.read)
 
     def identity(self, lsn: int, number: int) -> bytes:
-        """Return type and digest of a node. Return empty bytes if the node is missing or failed its check."""
+        """Return the type and digest of a node, joined, or empty bytes if the node is missing or failed its check."""
         if lsn == self._lsn:
             if number in self.unsound:
                 return b""
@@ -133,7 +133,7 @@ class RecordChecker:
         return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
 
     def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node. The caller must have called `identity` for it before."""
+        """Return a node. The caller must have compared its type and digest with `identity`."""
         row = self._row(lsn, number)
         assert row is not None
         assert row[:2] == (type_, digest)

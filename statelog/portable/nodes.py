@@ -34,7 +34,7 @@ _TYPES = range(1, 5)
 
 
 class NodeHeader(NamedTuple):
-    """A node of a record, and its offset in the record."""
+    """The type and digest of a node, and its location in a record."""
 
     type: int
     digest: bytes
@@ -53,7 +53,7 @@ class Ref(NamedTuple):
 
 
 class Seam(NamedTuple):
-    """The description of a chunk or piece in the level above: the child's level, and its entry in the parent."""
+    """What the parent of a chunk or piece must record: the child's kind and level, and its entry in the parent."""
 
     kind: int
     level: int
@@ -168,7 +168,7 @@ def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], se
 
 
 def _check_spine(node: bytes, content_size: int, refs: Iterator[Ref], read: Read) -> None:
-    """Check the open levels of a root: kind, order, and the number of entries below each."""
+    """Check a root: the kind, level and entry count of each open level, and the count of all entries."""
     head = kernels.root_read(node, content_size, 0)
     below = 0
     for level, (covered, digest, _lsn, _number) in zip(range(len(head.levels), 0, -1), head.levels, strict=True):

@@ -31,7 +31,7 @@ _PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
 
 
 class Overlay:
-    """Staged records and index payloads over a transaction. A guard rejects records with a secret (SecretError)."""
+    """Stages records and index payloads over a transaction. The guard refuses a record with a secret (SecretError)."""
 
     def __init__(self, transaction: IndexedLog, guard: Redactor | None = None) -> None:
         self._guard = guard
@@ -41,12 +41,9 @@ class Overlay:
         self._records: list[bytes] = []
         self._payloads: dict[bytes, bytes | None] = {}
         self._last_pages: dict[bytes, bytes] = {}
-        """The last staged version page of each branch.
-
-        It is cached because it is read most often, and never deleted here.
-        """
+        """For each branch, the key of its last staged version page. Cached because this page is read most often."""
         self._times_us: dict[int, int] = {}
-        """The time of the last version of each thread, staged or read before."""
+        """The time of each thread's last version, staged or read from the transaction."""
 
     # --- reading ------------------------------------------------------------------
 
@@ -72,11 +69,11 @@ class Overlay:
         return self._end + len(self._records)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix, and its payload, or None."""
+        """Return the greatest key with the given prefix, and its payload. Return None if there is no such key."""
         if prefix[:1] == _PAGES and len(prefix) == _PAGE_PREFIX_SIZE_BYTES:
             key = self._last_pages.get(prefix)
             payload = None if key is None else self._payloads[key]
-            if key is not None and payload is not None:  # Staged keys are never below the stored ones.
+            if key is not None and payload is not None:  # No stored page of the branch has a greater key.
                 return key, payload
             return self._transaction.last_index(prefix)
         return next(self.scan_index(prefix, reverse=True), None)
@@ -89,7 +86,7 @@ class Overlay:
         return known
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys with a prefix and their payloads from `start` on, in ascending or descending order."""
+        """Yield (key, payload) for each key with the given prefix, from `start` on. `reverse` means descending."""
         merged = dict(self._transaction.scan_index(prefix))
         for key, payload in self._payloads.items():
             if key.startswith(prefix):

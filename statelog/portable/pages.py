@@ -46,18 +46,18 @@ class LeafEntry(NamedTuple):
     size: int
     is_database: bool
     overflow_page: int
-    """First overflow page of the value, or 0 if it is on the leaf page."""
+    """First overflow page of the value, or 0 if the value is on the leaf page."""
 
 
 class Database(NamedTuple):
-    """A table of the file, as the main table describes it."""
+    """A table: its number of entries and its root page, as the file's main table has them."""
 
     entries: int
     root: int
 
 
 class PageFile:
-    """An LMDB file that is read page by page.
+    """Reads an LMDB file page by page.
 
     Attributes:
         page_size_bytes: page size according to a meta page, or else the most common size.
@@ -65,7 +65,7 @@ class PageFile:
     """
 
     def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:
-        """Read the meta pages. If the store was not closed, read the durable snapshot's meta page instead."""
+        """Read the meta pages. If the store was not closed, prefer the meta page of its durable snapshot."""
         self._descriptor = descriptor
         self._records = list(unflushed.records.values())
         self.journaled = [
@@ -99,7 +99,7 @@ class PageFile:
             return b""
 
     def tables(self, name: bytes) -> Iterator[tuple[bool, Database]]:
-        """Yield (True for the table of the last commit, the table) for each meta page, newest first."""
+        """Yield (whether it is of the last commit, the table `name`) for each meta page, newest first."""
         for index, main in enumerate(self._mains):
             for entry in self.entries(main):
                 if entry.key == name and entry.is_database and entry.size == _DATABASE.size:
@@ -146,9 +146,9 @@ class PageFile:
             yield low | high << 16 | flags << 32
 
     def _read_metas(self, durable: bytes) -> list[int]:
-        """Return the roots of the main tables, starting with that of the newest meta page.
+        """Return the roots of the main tables, starting with the root in the newest meta page.
 
-        If the store was not closed, return only the root of the durable snapshot, because other roots may be invalid.
+        If `durable`, the meta page of the durable snapshot, is not empty, return only the root that it has.
         """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):

@@ -60,12 +60,12 @@ _LSN_SIZE_BYTES = 8
 _FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 _ORPHAN_SIZE_BYTES = 64 * 1024
 _ORPHAN_GROWTH = 8
-"""The factor by which a read of a record of unknown size grows, until the record is complete."""
+"""If a record's size is unknown, each read is this many times longer than the last, until the record is complete."""
 _PROGRESS_PAGES = 4096
 
 _LSNS_SHARE = 4
 _LSNS_SPARE = 65_536
-"""The allowance by which LSNs may exceed the bound that the file's size sets, because a file may have been cut.
+"""The number of LSNs to accept above the bound that the file's size sets, because the file may have been truncated.
 
 LSNs have no gaps, so the size of an intact file bounds them. A higher LSN is forged, and would fill the new store with
 stand-in records.
@@ -73,14 +73,14 @@ stand-in records.
 
 
 class FoundRecord(NamedTuple):
-    """A record with a valid checksum: where it was found, and its location in the file.
+    """A record with a valid checksum. `trust` shows how it was found: in the tree, in an older tree, or astray.
 
     Of several candidates for an LSN, the smallest tuple is preferred.
     """
 
     trust: int
     weight: int
-    """A number that is lower for a record that has lost its event or nodes."""
+    """2 for a whole record, 1 if its event was removed, 0 if its nodes were also removed."""
     size: int
     offset: int
 
@@ -102,7 +102,7 @@ class RecordFinder:
         self._found: dict[int, tuple[FoundRecord, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
-        """A bitmap of the overflow pages of found records. What looks like a record on such a page is only contents."""
+        """A bitmap of the overflow pages that found records fill. What looks like a record there is part of a value."""
 
     def find(self, progress: Progress | None = None) -> None:
         """Search the trees and the write-ahead log. If records are missing, search every page.
@@ -176,7 +176,7 @@ class RecordFinder:
         """Add a record to the candidates if it is valid. Return True in that case."""
         if not RECORD_SIZE_BYTES_MIN <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
-        # A vacuumed record may be shorter than an envelope.
+        # A vacuumed record may be shorter than an envelope, so do not read beyond its end.
         head = self._pages.read(offset, min(size, ENVELOPE_SIZE_BYTES))
         if len(head) < RECORD_SIZE_BYTES_MIN:
             return False
@@ -198,7 +198,7 @@ class RecordFinder:
         return True
 
     def _take_orphan(self, number: int, page: bytes) -> None:
-        """Add a record that begins on its own page, and to which no tree leads, to the candidates."""
+        """If the page begins a record to which no tree leads, add this record to the candidates."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
         if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT:
@@ -210,7 +210,7 @@ class RecordFinder:
             self._cover(number, len(data))
 
     def _read_orphan(self, offset: int) -> bytes:
-        """Return the bytes of a record of the size that the record states, or only its envelope if it states none."""
+        """Return the bytes of the record at `offset`, or only its envelope if its size cannot be determined."""
         size = _ORPHAN_SIZE_BYTES
         while True:
             data = self._pages.read(offset, size)
@@ -232,7 +232,7 @@ class RecordFinder:
         return self.committed_last is not None and len(self._found) >= self.committed_last
 
     def _astray(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-        """Yield every page except those that contain known records."""
+        """Yield the number and bytes of every page, except overflow pages of found records."""
         count, size = self._pages.page_count, self._pages.page_size_bytes
         for number in range(count):
             if progress is not None and number % _PROGRESS_PAGES == 0:
@@ -262,7 +262,10 @@ class RecordFinder:
         return b"" if chained is None else chained[1]
 
     def _leads_on(self, found: FoundRecord, lsn: int, previous: bytes) -> bool:
-        """Return True unless a record's chain contradicts the next record in the tree that has a chain digest."""
+        """Compute the chain from a record up to the next record in the tree that stores a chain digest.
+
+        Return False if the two chain digests differ. Return True if no such record follows.
+        """
         behind = [found]
         while behind:
             data = self.read(behind[0])
@@ -282,7 +285,7 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
     page has a header, an anchor of the store gives the id of the store, on which the MACs depend.
 
     Raises:
-        StoreKeyError: the key is missing, or is not that of the store.
+        StoreKeyError: the key is missing, or is not the store's key.
         HeaderLostError: a key is given, but there is no header and no anchor.
         NewerFormatError: as for `RecordFinder.find`.
     """

@@ -28,13 +28,13 @@ _VALUE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Remains:
-    """Rows of the index with a valid checksum.
+    """Index rows with a valid checksum.
 
     Attributes:
         threads: threads by LSN.
         branches: branches by thread and number.
-        versions: thread, branch and version by the LSN of a lost record.
-        loans: thread and lender by the LSN of a lost record.
+        versions: thread, branch and version of each lost version, by the LSN of its record.
+        loans: for each lost copy reference, by its LSN: the thread, and the thread whose nodes it uses.
     """
 
     threads: dict[int, ThreadRow] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""Make a new store of the intact records of a damaged file.
+"""Make a new store from the intact records of a damaged file.
 
 Every record with a valid checksum keeps its LSN, so that locators, ids and tags stay valid. Stand-in records replace
-missing ones. The stand-in of a needed thread or branch begins that thread or branch, under the name in the index or a
-new name. Other stand-ins are empty. From the first stand-in on, the chain digests differ from those of the damaged
-store, because the lost contents are unknown.
+missing ones. If found records need a thread or branch whose beginning is lost, a stand-in begins it, under its name in
+the index or a new name. Other stand-ins are empty. From the first stand-in on, the chain digests differ from those of
+the damaged store, because the lost contents are unknown.
 
 A checkpoint is kept if all its nodes are intact. Otherwise its event is removed, as if it had expired, but nodes that
 other checkpoints may need are kept. So the new store passes `verify`.
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 _BATCH_SIZE_BYTES = 4 * 1024 * 1024
 _BATCH_RECORDS = 512
 _TOUCHED_SIZE_BYTES = 16_384
-"""An estimate of the bytes of the new store that checking a record touches."""
+"""The estimated number of bytes that the check of a record reads from the new store."""
 
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
@@ -98,7 +98,7 @@ def salvage(
     key: object = None,
     anchor: bytes | None = None,
 ) -> SalvageReport:
-    """Make a new store of the intact records of a damaged file, and report what is lost.
+    """Make a new store from the intact records of a damaged file, and report what is lost.
 
     The damaged file is only read, page by page and without LMDB, which a damaged file can crash.
 
@@ -117,10 +117,10 @@ def salvage(
         FormatError: the damaged file has no record or other part of a store. Facts: path.
         NewerFormatError: the format of the file is newer. Facts: path, needed, supported.
         StoreLockedError: another process has the file open. Facts: path.
-        StoreKeyError: the key is missing, or is not that of the damaged file. Facts: path.
+        StoreKeyError: the key is missing, or is not the damaged store's key. Facts: path.
         HeaderLostError: a key is given, but there is no header and no `anchor`. Facts: path.
-        StoreNotFoundError, AccessError, StoreFullError, StorageError: an operation of the system
-        failed.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: the operating system reports an
+        error, or the new store has no room.
     """
     damaged, new = Path(damaged), Path(new)
     if os.path.lexists(new):
@@ -155,7 +155,7 @@ def _opened(damaged: Path) -> Iterator[int]:
         descriptor = open_file(damaged, os.O_RDONLY | os.O_NONBLOCK)
     try:
         locks = FileLocks(descriptor, damaged)
-        with contextlib.suppress(OSError):  # The lock file may not be writable.
+        with contextlib.suppress(OSError):  # If the lock file is not writable, continue without a lock.
             if not locks.try_exclusive() and locks.supported:
                 message = f"{damaged} is open in a process: close it there first"
                 raise StoreLockedError(message, path=str(damaged))
@@ -173,7 +173,7 @@ def _write(
     options: dict[str, Any],
     progress: Progress | None,
 ) -> SalvageReport:
-    """Write the new store to a temporary file, and rename the file when it is complete."""
+    """Write the new store to a temporary file, and link this file to `new` when it is complete."""
     report = SalvageReport(str(damaged), str(new), plan.last, end_is_known=finder.committed_last is not None)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
@@ -182,7 +182,7 @@ def _write(
             _Writer(engine, finder, chosen, plan, report).run(progress)
         finally:
             engine.close()
-        os.link(temporary, new)  # Unlike a rename, a link does not replace a file that was created meanwhile.
+        os.link(temporary, new)  # Unlike a rename, a link cannot replace an existing file at `new`.
         sync_directory(new.parent)
     except FileExistsError as error:
         message = f"a file exists at {new}"
@@ -223,7 +223,7 @@ class _Writer:
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
     def run(self, progress: Progress | None) -> None:
-        """Write all records up to the last one that was found."""
+        """Write all records up to the last found record or planned stand-in."""
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:

@@ -27,7 +27,7 @@ class SalvagePlan:
         last: the last LSN of the damaged log.
         lost: LSNs of records that were not found.
         remains: facts about lost records from the index.
-        stand_ins: beginnings of threads and branches, and loans, by their LSN.
+        stand_ins: the events of stand-ins by LSN. They begin threads and branches, and restore copy references.
         names_made_up: new names of threads and branches whose name is lost.
     """
 
@@ -59,11 +59,11 @@ class _Needs:
         self.forked: dict[tuple[int, int], str] = {}
         """Names of branches whose beginning was found."""
         self.lent: set[int] = set()
-        """Copied threads for which a loan was found."""
+        """Copied threads for which a copy reference was found."""
         self.borrowing: dict[int, int] = {}
-        """The copied threads for which no loan was found.
+        """Copied threads for which no copy reference was found.
 
-        The value is the LSN of an earlier record that has a root which the thread uses.
+        Maps each thread to the LSN of an earlier record, from another thread, whose root the thread uses.
         """
 
 
@@ -125,10 +125,7 @@ _NOTES: dict[type, Callable[[_Needs, Any], None]] = {
     ForkEvent: _note_fork,
     LoanEvent: _note_loan,
 }
-"""The functions that note facts of an event, by its type.
-
-Branches and copy references are repaired from these facts.
-"""
+"""For each type of event, the function that notes the facts from which branches and copy references are repaired."""
 
 
 def _plan_threads(plan: SalvagePlan, needs: _Needs) -> None:
@@ -144,7 +141,7 @@ def _plan_threads(plan: SalvagePlan, needs: _Needs) -> None:
 
 
 def _plan_branches(plan: SalvagePlan, needs: _Needs) -> None:
-    """Plan a beginning for every branch that is in the index or has a found checkpoint."""
+    """Plan a fork event for every branch without one, if the index has the branch or a checkpoint on it was found."""
     wanted = {place: event.lsn for place, event in needs.first_on_branch.items()}
     for (thread, number), row in plan.remains.branches.items():
         if number and row.lsn in plan.lost and row.parent is not None and thread in needs.threads:
@@ -168,7 +165,7 @@ def _plan_branches(plan: SalvagePlan, needs: _Needs) -> None:
 
 
 def _plan_loans(plan: SalvagePlan, needs: _Needs, finder: RecordFinder, chosen: dict[int, FoundRecord]) -> None:
-    """Plan a stand-in loan for every copied thread that is in the index, or whose versions show that it needs one."""
+    """Plan the lost copy references: those in the index, and those that the versions of copied threads need."""
     for lsn, (thread, lender) in plan.remains.loans.items():
         plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))
     known = {event.thread for event in plan.stand_ins.values() if type(event) is LoanEvent}
@@ -184,7 +181,7 @@ def _plan_loans(plan: SalvagePlan, needs: _Needs, finder: RecordFinder, chosen: 
 
 
 def _made_up(thread: int, number: int, name: str, first: CheckpointEvent) -> ForkEvent:
-    """Return an event that begins a branch, probably at the parent of the branch's first checkpoint."""
+    """Return a fork event for a branch: at the parent of its first checkpoint, or else at a version that is a guess."""
     if first.parent_branch is not None and first.parent_version is not None and first.parent_branch < number:
         return ForkEvent(thread, number, name, first.parent_branch, first.parent_version)
     return ForkEvent(thread, number, name, 0, max(first.version - 1, 0))

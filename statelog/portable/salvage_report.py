@@ -78,8 +78,8 @@ class SalvageReport:
         losses: the number of all losses; the first `LOSSES_LISTED_MAX` are listed.
         names_made_up: new names of threads, or of branches as "thread/branch", whose names are
             lost.
-        end_is_known: whether the file shows where its log ended. If not, later records may be lost,
-            too.
+        end_is_known: whether the file shows where its log ended. If not, later records may also be
+            lost.
     """
 
     path: str

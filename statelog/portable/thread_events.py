@@ -46,7 +46,7 @@ class Exported(NamedTuple):
         lsn: LSN of the record in the source store.
         time_us: time of that record.
         continues: whether the next event of the stream belongs to the same transaction.
-        fields: fields by type.
+        fields: the other fields, which depend on `type`.
     """
 
     type: int
@@ -120,7 +120,7 @@ def stream_fields(type_: int) -> tuple[Field, ...] | None:
 
 
 def _carried(kind: Kind[Any]) -> Iterator[tuple[int, Field]]:
-    """Yield the exported fields of a body, with their positions in the event."""
+    """Yield the fields of an event's body that are exported, each after its position in the event."""
     left_out = {kind.borrowed_field} if kind.type == TYPE_THREAD else {0, kind.borrowed_field}
     if kind.root_field is not None:
         left_out |= {kind.root_field + 1, kind.root_field + 2}
@@ -216,7 +216,7 @@ def encode_node(type_: int, content: bytes, children: Iterable[int]) -> bytes:
 
 
 def decode_node(payload: bytes) -> tuple[int, bytes, int]:
-    """Return (type, node, content size). Each locator of the node is 0 and the number of the child in the stream.
+    """Return (type, node, content size). Each locator in the node has LSN 0 and the child's number in the stream.
 
     The caller checks the type and the content of the node.
 

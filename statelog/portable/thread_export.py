@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
-"""The maximum size of the nodes before one event. If an event needs more nodes, carrier events before it have them."""
+"""If the nodes before one event reach this size, the export writes a carrier event, and then the other nodes."""
 
 _PAGE_RECORDS = 4096
 _PAGE_SIZE_BYTES = 4 * 1024 * 1024
 _REMEMBERED_MAX = 65_536
 _TOUCHED_SIZE_BYTES = 4096
-"""An estimate of the bytes of the store that reading the head of a record touches."""
+"""The estimated number of bytes that are read from the store for the head of a record."""
 
 _NUMBER = struct.Struct(">Q")
 
@@ -168,7 +168,7 @@ def _thread_of(data: memoryview, lsn: int) -> int:
         return 0
     if type_ == TYPE_THREAD:
         return lsn
-    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # The thread follows the head of the array.
+    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # The body is an array. Skip its head.
     info = item[0] & 31 if item else 0
     return info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
 
@@ -185,13 +185,13 @@ class _Exporter:
         self._carried_size_bytes = 0
         self._continues = False
         self._events_by_lsn = closing.enter_context(Table(_NUMBER.size))
-        """A map from LSN to the number of its event plus 1."""
+        """Maps the LSN of a record to the number of its event, plus 1. 0 means that the event is not written yet."""
         self._events_by_lsn.extend(last + 1)
         self._blocks = closing.enter_context(Table(_NUMBER.size))
-        """A map from LSN to the index in `_numbers` of its first node plus 1."""
+        """Maps the LSN of a record to the row of its first node in `_numbers`, plus 1. 0 means that it has no rows."""
         self._blocks.extend(last + 1)
         self._numbers = closing.enter_context(Table(_NUMBER.size))
-        """A map from the location of a node to the number of the node plus 1."""
+        """Has a row for each node: its number in the stream, plus 1. 0 means that the node is not written yet."""
         self._remembered: dict[tuple[int, int], int] = {}
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
@@ -200,7 +200,7 @@ class _Exporter:
 
         Args:
             found: the record.
-            is_followed: whether the next record is exported, too.
+            is_followed: whether the record with the next LSN is also exported.
         """
         record, event, nodes = found
         lsn = record.lsn
@@ -273,7 +273,7 @@ class _Exporter:
     # --- nodes ----------------------------------------------------------------------
 
     def _put_nodes(self, top: _Ref, carrier: Exported) -> None:
-        """Write a node after the nodes below it, children first, except those already written."""
+        """Write the node `top` and all nodes below it, children first. Skip nodes that are already written."""
         pending = [(top, False)]
         while pending:
             ref, is_expanded = pending.pop()

@@ -54,7 +54,7 @@ _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
 
 _NODE_TYPES = range(1, 5)
 _TOUCHED_SIZE_BYTES = 16_384
-"""An estimate of the bytes of the store that importing an event touches."""
+"""The estimated number of bytes that the import of an event reads from the store."""
 
 
 class _ImportedThread:
@@ -68,13 +68,13 @@ class _ImportedThread:
         self.existing = existing
         """LSNs of the thread's records from an earlier import."""
         self.matched = 0
-        """Number of those records that the stream has matched so far."""
+        """The number of records in `existing` that the stream has matched so far."""
         self.heads: dict[int, int] = {}
         """The last version of each branch, as this import left it."""
 
 
 class ThreadImporter:
-    """An import of threads into a store."""
+    """Imports threads into a store."""
 
     def __init__(self, engine: Engine, reader: FrameReader, progress: Callable[[int, int], None] | None) -> None:
         self._engine = engine
@@ -98,10 +98,10 @@ class ThreadImporter:
         """Import the whole stream.
 
         Raises:
-            ConflictError: the store has a thread of this id with another history. Facts: thread.
-            ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
-            CorruptionError, FormatError: the export is damaged, or newer. The events before the damage are in the
-                store. Facts: offset.
+            ConflictError: the store has a thread with an imported id, but a different history. Facts: thread.
+            ThreadDeletedError: a thread with an imported id was deleted from the store. Facts: thread.
+            CorruptionError, FormatError: the export is damaged, or its format is newer. The store may have earlier
+                events. Facts: offset.
         """
         with ExitStack() as closing:
             self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))
@@ -220,7 +220,10 @@ class ThreadImporter:
     # --- events that the store already has ------------------------------------------
 
     def _match(self, thread: _ImportedThread, group: EventGroup) -> None:
-        """Check that the thread's next record was imported from this event, and note the locations of its nodes."""
+        """Check that the next of the thread's existing records was imported from the event of `group`.
+
+        Record the locations of its nodes.
+        """
         lsn = thread.existing[thread.matched]
         differs = f"the store has a thread of this id, whose record {lsn} differs"
         with self._engine.read() as view:
@@ -272,7 +275,7 @@ class ThreadImporter:
         self._added += len(groups)
 
     def _check_heads(self, writing: Writing, groups: list[EventGroup]) -> None:
-        """Raise ConflictError if another writer has created or changed one of the threads meanwhile."""
+        """Raise ConflictError if another writer has created or changed one of the threads since the import read it."""
         for number in {group.event.thread for group in groups}:
             thread = self._threads[number]
             if not thread.lsn:

@@ -1,4 +1,4 @@
-"""Lookups that converting the events of an export of threads needs."""
+"""The lookups with which an import of threads converts events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Lookups:
-    """The store with the staged records, and the known facts about the stream.
+    """Looks up threads, nodes and events of the stream by number, and anything in the store with the staged records.
 
     Attributes:
         places: locations of the nodes that this transaction has imported, by number in the stream.
-        events: events of this transaction, by number in the stream.
-        threads: LSNs of threads of this transaction, by number in the stream.
+        events: rows of the events that this transaction has imported, by number in the stream.
+        threads: LSNs of the threads that this transaction has begun, by number in the stream.
     """
 
     def __init__(self, transaction: IndexedLog, remembered: ImportLookups, guard: Redactor | None = None) -> None:
@@ -36,11 +36,11 @@ class Lookups:
         return self._overlay.view
 
     def thread(self, number: int) -> int:
-        """Return the LSN of a thread of the stream."""
+        """Return the LSN of the thread with the given number in the stream."""
         return self.threads.get(number) or self._remembered.thread(number)
 
     def place(self, number: int) -> NodePlace:
-        """Return the location of a node of the stream."""
+        """Return the location of the node with the given number in the stream."""
         found = self.places.get(number)
         if found is None:
             found = self._remembered.place(number)
@@ -50,6 +50,6 @@ class Lookups:
         return found
 
     def event(self, number: int) -> EventRow:
-        """Return the row of an event of the stream."""
+        """Return the row of the event with the given number in the stream."""
         found = self.events.get(number)
         return self._remembered.event(number) if found is None else found

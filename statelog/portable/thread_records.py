@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Writing(Lookups):
-    """One transaction of an import of threads. Its lookups become valid for later transactions when it is flushed."""
+    """One transaction of a thread import. After `flush`, later transactions may use the locations it has recorded."""
 
     def __init__(self, transaction: IndexedLog, remembered: ImportLookups, guard: Redactor | None = None) -> None:
         super().__init__(transaction, remembered, guard)
@@ -59,7 +59,10 @@ class Writing(Lookups):
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
-        """The threads of the stream whose nodes the current event uses, each with the last LSN that has such a node."""
+        """Other threads whose nodes the current event uses, by number in the stream.
+
+        Maps each thread to the last LSN that has such a node.
+        """
 
     def add(self, group: EventGroup, *, is_last: bool) -> None:
         """Stage the record of an event.
@@ -117,12 +120,12 @@ class Writing(Lookups):
         self._end = LogEnd(lsn, record_chain_digest(data, record), time_us)
 
     def _note_lender(self, place: NodePlace, number: int) -> None:
-        """Note another thread of the stream as a lender if a thread uses a node that came with that other thread."""
+        """Add the thread of the node at `place` to `_lenders`, if it is in the stream and not the thread `number`."""
         if place.thread not in (number, ELSEWHERE):
             self._lenders[place.thread] = max(place.lsn, self._lenders.get(place.thread, 0))
 
     def _new_loans(self, thread: int) -> list[LoanEvent]:
-        """Return loan events for the lenders that no earlier loan of the thread covers."""
+        """Return a copy reference for each of `_lenders` that no earlier copy reference of the thread covers."""
         loans = []
         for number, lsn in self._lenders.items():
             lender = self.thread(number)
@@ -137,7 +140,7 @@ class Writing(Lookups):
         return self._end.lsn
 
     def _time_us(self, exported: Exported, thread: int) -> int:
-        """Return the time of the next record, which is not in the future. The time of a version satisfies L2."""
+        """Return the exported time, but not a time in the future. For a version, raise the time if L2 requires it."""
         time_us = min(exported.time_us, self._now_us)
         if exported.type in CHECKPOINT_TYPES:
             return max(time_us, self._overlay.last_time_us(thread) + 1)
@@ -221,12 +224,12 @@ class Writing(Lookups):
                     pending.append(child)
 
     def find_nodes(self, group: EventGroup, lsn: int, thread: int, here: dict[bytes, int]) -> bool:
-        """Note the locations of the nodes of an imported group. Return False if a node is missing.
+        """Record where the store has the nodes of a group from an earlier import. Return False if a node is missing.
 
         Args:
             group: the group.
-            lsn: LSN of its record.
-            thread: thread of the record.
+            lsn: LSN of the group's record.
+            thread: LSN of the thread.
             here: numbers of the record's nodes by digest.
         """
         elsewhere = self._known_elsewhere(group, thread, [])

@@ -1,4 +1,4 @@
-"""The nodes, events and groups of a stream, as an import of threads keeps them."""
+"""The rows in which an import of threads stores facts about the nodes and events of the stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = Struct(">B20sQII")
 _EVENT = Struct(">20s20sQIII")
 
 ELSEWHERE = 0xFFFFFFFF
-"""The thread number of a node in a record of a thread outside the export."""
+"""The thread number of a widely shared node that the store already had, in whichever thread."""
 
 
 class NodePlace(NamedTuple):
@@ -37,7 +37,7 @@ class NodePlace(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event of the stream that is in the store: its source digest, its digest here and its location."""
+    """An imported event: its digest in the source store, its digest in this store, and its location."""
 
     source_digest: bytes
     digest: bytes
@@ -81,7 +81,7 @@ class EventGroup(NamedTuple):
 
 
 class ImportLookups(NamedTuple):
-    """Lookups in the results of earlier transactions of the import."""
+    """Functions that look up what earlier transactions of the import have stored, by number in the stream."""
 
     place: Callable[[int], NodePlace]
     event: Callable[[int], EventRow]
