@@ -31,7 +31,7 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Bran
     """Return the checkpoint that `below` names as its ancestor, or None if it has expired.
 
     Raises:
-        CorruptionError: its depth is not smaller than that of `below`, so a walk might not end.
+        CorruptionError: the ancestor's depth is not smaller than the depth of `below`, so a walk might not end.
     """
     event = _event(view, thread, place)
     if event is not None and event.depth >= below.depth:
@@ -41,7 +41,7 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Bran
 
 
 def ancestor_at_depth(view: View, thread: int, place: BranchVersion, depth: int) -> BranchVersion | None:
-    """Return the ancestor of a checkpoint at a depth, which is at most the checkpoint's own depth.
+    """Return the ancestor that has the given depth, which is at most the depth of the checkpoint at `place`.
 
     Return None if the ancestor, or every path to it, has expired.
     """

@@ -1,4 +1,4 @@
-"""Anchors of a store: taking an anchor, and comparing the log with an anchor that was kept elsewhere."""
+"""Takes anchors of a store, and compares its log with an anchor that was kept elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def take_anchor(engine: Engine) -> bytes:
         with engine.read() as view:
             lsn = view.transaction.last_lsn()
         engine.flush()
-        lsn = min(lsn, store_file.flushed_lsn())  # A commit may be in LMDB before it is in the WAL.
+        # A commit may be in LMDB before it is in the WAL, so the last record may not be durable yet.
+        lsn = min(lsn, store_file.flushed_lsn())
     with engine.read() as view:
         return encode_anchor(Anchor(store_file.lmdb_file.store_id, lsn, _chain_at(view.transaction, lsn)))
 
@@ -47,7 +48,7 @@ class ExpectedHistory:
 
         Raises:
             RollbackError, ForgeryError, OtherStoreError: the log does not have this history.
-            CorruptionError: a record that is read is damaged.
+            CorruptionError: one of these records is damaged.
         """
         store_id, lsn, expected = self._anchor
         path, own_id = engine.store_file.path, engine.store_file.lmdb_file.store_id

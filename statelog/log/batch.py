@@ -3,8 +3,8 @@
 Invariant L1: LSNs are dense from 1. L2: the time of versions strictly ascends within a thread. L3: every record
 includes the chain digest of the previous record. Only this module maintains these invariants.
 
-A batch writes nothing until all works of a commit have succeeded. It is then applied as a whole. A batch over a read
-transaction only shows what a commit would do.
+A batch writes nothing until the function that fills it (`work`) has succeeded. It is then applied as a whole. A batch
+over a read transaction only shows what a commit would do.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 
 
 _new = tuple.__new__
-"""A constructor of named tuples that skips their `__new__` in Python."""
+"""Constructs a named tuple without calling its `__new__`, which is a slower Python function."""
 
 HEADS_MAX = 1024
-"""The maximum number of remembered heads. Some of them include the nodes that the next step needs first."""
+"""The maximum number of remembered heads. Some heads include the nodes that their next step reads (`Head.held`)."""
 
 ENTRIES_MAX = 1024
 """The maximum number of remembered entries. A write to a remembered entry does not have to read its last record."""
@@ -68,16 +68,16 @@ JUMPS_MAX = 4096
 
 FOLLOWED_MAX = 64
 FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
-"""The maximum number of other processes' records that are read one by one, and their total size.
+"""The maximum number and total size of the records of other processes that `RememberedState.caught_up` reads.
 
 Beyond these limits, reading the heads again costs less.
 """
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
-"""Types of records that change only one fact in `RememberedState`: the row of the thread in their first field."""
+"""Record types that change only one fact in `RememberedState`: the row of the thread that their first field names."""
 
 _TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
-"""Types of records that do not change anything in `RememberedState`."""
+"""Record types that do not change anything in `RememberedState`."""
 
 Jump = tuple[int | None, int | None, int]
 """The branch, version and depth that a checkpoint jumps to. It is a plain tuple, which the garbage collector does not
@@ -102,11 +102,11 @@ class Head(NamedTuple):
     event: CheckpointEvent
     digest: bytes
     page: bytes | None = None
-    """The version page that contains the checkpoint, or None if it is not known. The head is valid while the index has
-    this page.
+    """The version page that contains the checkpoint, or None if the page is not known. The head is valid as long as the
+    index contains this page.
     """
     held: bytes = NOTHING_HELD
-    """The nodes that the next step needs first. Only `kernels.step` reads these bytes."""
+    """Encoded nodes that the next step reads, such as the root. Only `kernels.step` decodes these bytes."""
 
     @property
     def head(self) -> Head:
@@ -125,8 +125,8 @@ class Head(NamedTuple):
 
 
 Made = tuple[bytes, bytes, int]
-"""An encoded record without its checksum, its chain digest, and the end of its body. A batch with such a record has no
-other staged record.
+"""Three items: an encoded record that lacks only the checksum, the record's chain digest, and the offset at which its
+body ends. A batch with such a record has no other staged record.
 """
 
 
@@ -138,7 +138,7 @@ class Staged(NamedTuple):
     body: bytes
     nodes: Nodes
     made: Made | None = None
-    """The encoded record if a kernel has made it, in which case `body` is empty."""
+    """The record if a kernel has encoded it. In that case, `body` is empty."""
 
 
 def read_log_end(transaction: IndexedLog) -> LogEnd:
@@ -155,7 +155,7 @@ def read_log_end(transaction: IndexedLog) -> LogEnd:
 
 
 class RememberedState:
-    """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
+    """The state of the store that a process remembers after its last commit. `caught_up` adds later foreign commits."""
 
     __slots__ = (
         "end", "entries", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows",
@@ -175,9 +175,9 @@ class RememberedState:
 
         Checkpoints of threads with one branch, whose version is their depth, are left out."""
         self.greatest_ids: dict[int, bytes] = {}
-        """An upper bound of the checkpoint ids that callers chose, for some of the threads."""
+        """For some threads, an upper bound of the checkpoint ids that callers chose."""
         self.owners: dict[str, int] = {}
-        """LSNs of the threads that own the records of the board and of leases, by id."""
+        """The LSN of each thread that owns board or lease records, by thread id."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
         """Rows and events of recent entries and leases, by owning thread and key."""
         self.expiries_us: dict[int, int] = {}
@@ -188,7 +188,7 @@ class RememberedState:
         """A cache that `log.step` fills. Its content is always valid."""
 
     def copy(self) -> RememberedState:
-        """Return a copy that can change on its own. Its cache of fingerprints of keyed lists is empty."""
+        """Return a copy that can change independently. It starts with an empty cache of keyed-list fingerprints."""
         copied = RememberedState(self.end)
         copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
@@ -198,14 +198,14 @@ class RememberedState:
         return copied
 
     def caught_up(self, transaction: WriteTransaction) -> RememberedState:
-        """Return the remembered state as of the beginning of a transaction, with the commits of other processes.
+        """Return the remembered state as of the beginning of `transaction`, including the commits of other processes.
 
         If possible, update this object from the records that other processes have appended, and return it. If there are
         too many records, or they do not contain all changes, return a new object with only the facts that never change.
         """
         count = transaction.log_count() - self.end[0]
-        # Follow only if this transaction has changed nothing, because its changes may be rolled back. A commit without
-        # records has made some other change.
+        # Follow only if this transaction has changed nothing, because its changes may be rolled back. If another
+        # process committed without appending records, nothing shows what it changed, so do not follow either.
         if 0 < count <= FOLLOWED_MAX and not transaction.changes and self._follow(transaction, count):
             return self
         forgetful = RememberedState(read_log_end(transaction))
@@ -213,9 +213,9 @@ class RememberedState:
         return forgetful
 
     def _follow(self, transaction: WriteTransaction, count: int) -> bool:
-        """Apply the next records of the log to the memory.
+        """Update the remembered state from the next `count` records of the log.
 
-        Return False if the records do not determine its new content.
+        Return False if the records do not determine the new state.
         """
         end_lsn, chain, time_us = self.end
         heads, times_us, left_bytes = self.heads, self.times_us, FOLLOWED_SIZE_BYTES_MAX
@@ -244,7 +244,7 @@ class RememberedState:
         return True
 
     def _follow_checkpoint(self, data: bytes, lsn: int) -> bool:
-        """Apply the head and the id of a checkpoint record to the memory.
+        """Update the remembered head and id bound from a checkpoint record.
 
         Return False if the record does not determine them.
         """
@@ -264,7 +264,7 @@ class RememberedState:
         return True
 
     def take_over(self, batch: Batch) -> None:
-        """Update the memory from an applied batch."""
+        """Update the remembered state from an applied batch."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
@@ -281,7 +281,8 @@ class RememberedState:
         for place, head in batch.new_heads.items():
             heads[place] = head
             event = head[0]
-            # In all other cases, no reader needs the jump: see `operations.parent_links`.
+            # If version and depth are equal in a thread with one branch, no reader needs the jump pointer: see
+            # `operations.parent_links`.
             if event.version != event.depth or not (row := self.rows.get(event.thread)) or row.branch_count > 1:
                 self._note_jump(event)
         if batch.entries:
@@ -296,9 +297,9 @@ class RememberedState:
 
 
 def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: bytes) -> Head | None:
-    """Return the head after a checkpoint record, with its page and root.
+    """Return the head that follows `former`, with its version page and root, from the record of the checkpoint.
 
-    Return None if the record does not determine them.
+    Return None if the record does not determine the head.
     """
     if event.version != former.event.version + 1:
         return None
@@ -352,7 +353,8 @@ class Batch:
     @property
     def view(self) -> View:
         """A view of the stored data with the staged changes."""
-        return View(self)  # A kept view would form a reference cycle, which needs the garbage collector.
+        # Do not store the view: the reference cycle would delay freeing both until the garbage collector runs.
+        return View(self)
 
     # --- reading ---------------------------------------------------------------
 
@@ -473,11 +475,12 @@ class Batch:
         return row
 
     def find_owner(self, id: str) -> int | None:
-        """Return the LSN of the thread with this id, which owns the records of the board or of leases, or None."""
+        """Return the LSN of the thread with this id, or None. Such a thread owns the board or lease records."""
         lsn = self.memory.owners.get(id)
         if lsn is None:
             lsn = self.view.thread_lsn(id)
-            if lsn is not None and lsn <= self._end.lsn:  # A staged thread may never be committed.
+            # Do not remember a staged thread, because its commit may fail.
+            if lsn is not None and lsn <= self._end.lsn:
                 self.memory.owners[id] = lsn
         return lsn
 
@@ -495,7 +498,7 @@ class Batch:
                 return None
             event = read[0]
         found = (event.jump_branch, event.jump_version, event.jump_depth)
-        if event.lsn <= self._end.lsn:  # A staged version may never be committed.
+        if event.lsn <= self._end.lsn:  # Do not remember a staged version, because its commit may fail.
             self.memory.jumps[thread, branch, version] = found
         return found
 
@@ -624,7 +627,7 @@ class Batch:
         staged = self.staged
         if self.guard is not None:
             self._check_bodies(self.guard)
-        if len(staged) == 1 and (made := staged[0].made) is not None:  # Nearly every commit takes this path.
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # Almost all commits take this fast path.
             rest, self.chain, _body_end = made
             records = [xxh3_64_digest(rest) + rest]
         else:

@@ -1,8 +1,8 @@
 """Group commit: one transaction and one flush for the commits of several OS threads. DESIGN.md section 6.
 
-No background thread commits. A caller that finds no commit under way becomes the leader: it runs its own work and the
-works of all waiting callers in one transaction. Each caller gets its own result. Under load, one flush serves all
-commits that arrived during the flush before.
+No background thread commits. A caller passes a function, `work`, that writes. A caller that finds no commit under way
+becomes the leader: it runs its own `work` and that of all waiting callers in one transaction. Each caller gets its own
+result. Under load, one flush serves all commits that arrived during the previous flush.
 
 `commit_queue` chooses the leader. `commit_failures` handles failures.
 """
@@ -35,11 +35,11 @@ T = TypeVar("T")
 _creating = threading.Lock()
 
 _new = tuple.__new__
-"""A constructor of named tuples that skips their `__new__` in Python."""
+"""Constructs a named tuple without calling its `__new__`, which is a slower Python function."""
 
 
 class Staging(NamedTuple):
-    """Records that were staged over a short read, numbered as the next records of the log.
+    """Records that were staged over a read snapshot, with the LSNs that follow the end of its log.
 
     Attributes:
         batch: the batch with the staged records.
@@ -58,18 +58,18 @@ class Staging(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The state that the process remembers of the store after LMDB's transaction `number`."""
+    """The store's state after LMDB's transaction `number`, as this process remembers it."""
 
     memory: RememberedState
     number: int
 
 
 class Committer:
-    """The committer of one store file for all OS threads of this process.
+    """Commits to one store file for all OS threads of this process.
 
     Attributes:
         groups: the number of groups that were committed.
-        commits: the number of works that were run in them. `commits / groups` is the mean size of a group.
+        commits: the number of requests in these groups. `commits / groups` is the mean size of a group.
         guard_key: the key of the store's fingerprints, or None if the store was never opened with a guard.
         last: what this process remembers of its last commit; None while a transaction changes it, or if unknown.
     """
@@ -89,8 +89,8 @@ class Committer:
         """Run `work` on a write transaction, and return its result once it is durable.
 
         Args:
-            work: a function. If it raises an error, it must do so before it writes. Only its own caller gets the error.
-                See also `commit`.
+            work: a function that writes. If it raises an error, it must do so before it writes. Only its own caller
+                gets the error. See also `commit`.
             is_flushed: False leaves the flush to the next commit or the background flusher, whatever `durability` is.
 
         Raises:
@@ -102,15 +102,15 @@ class Committer:
     def commit(self, request: Request) -> Any:
         """Run the work of a new request, commit what it wrote, and return its result once it is durable.
 
-        Another OS thread may run the work, in a group with other works. It runs again if the transaction fails for a
-        reason outside the work.
+        Another OS thread may run the work, in a group with other requests. The work runs again if the transaction fails
+        for a reason outside the work.
 
         Raises:
-            UsageError: the caller is inside a work, or is a signal handler or a finalizer that has interrupted an OS
-                thread which holds a lock of the store.
-            ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
+            UsageError: the caller is the work of another request, or a signal handler or finalizer that has interrupted
+                an OS thread which holds a lock of the store.
+            ForkedError, ClosedError, ReadOnlyError, StoreLockedError: the store cannot be written in this state.
             StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
-            StorageError: LMDB or the operating system refused; nothing was written.
+            StorageError: LMDB or the operating system reports an error; nothing was written.
             CommitOutcomeUnknownError: the commit failed, and it is unknown whether it was written.
         """
         file, queue = self._file, self.queue
@@ -136,7 +136,7 @@ class Committer:
         return request.result
 
     def _lead(self, request: Request) -> None:
-        """Commit the works of `request` and of the waiting requests. The caller holds the turn, and gives it up."""
+        """Commit `request` and the waiting requests. The caller holds `turn`; this method releases it."""
         queue = self.queue
         try:
             group = queue.begin(request)
@@ -157,11 +157,11 @@ class Committer:
             point("commit.after_delivery")
 
     def execute(self, group: list[Request], attempts: int = ATTEMPTS) -> None:  # noqa: C901, PLR0912 - most branches are fault points
-        """Run and commit the works of `group` in one transaction, and settle each request.
+        """Run and commit the requests of `group` in one transaction, and settle each request.
 
         The caller holds `write_lock`.
 
-        An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
+        If an interrupt comes before the commit, nothing is written, and the requests stay unsettled.
         """
         writer, file = self.writer, self._file
         batches: list[Batch] = []
@@ -201,11 +201,11 @@ class Committer:
     def _run(  # noqa: C901 - it keeps a commit on one screen
         self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
     ) -> RememberedState | None:
-        """Run works, and write what they stage into the transaction. Return the remembered state after it.
+        """Run the work of each request, and write what it stages. Return the state to remember after the commit.
 
         Args:
             transaction: a transaction that has begun.
-            group: the requests. If a work raises before it writes, only its own request fails with the error.
+            group: the requests. If the work of a request raises before it writes, only that request fails.
             batches: a list to which the applied batches are appended.
         """
         last, memory = self.last, None
@@ -239,7 +239,7 @@ class Committer:
             except Exception as error:
                 if transaction.changes != changes or is_of_lmdb(error):
                     transaction.work_error = error
-                    raise  # The writes of this work cannot be undone alone, so the whole transaction fails.
+                    raise  # LMDB cannot undo the writes of one request alone, so the whole transaction fails.
                 request.error = error
             if armed:
                 point("commit.between_works")
@@ -252,11 +252,11 @@ class Committer:
         raise NotImplementedError
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """End a failed transaction, and settle `group` according to the outcome."""
+        """End a failed transaction, and settle the requests of `group` according to its outcome."""
         self.failures.settle(transaction, group, error, attempts)
 
     def flush(self, group: list[Request]) -> None:
-        """Make the last transaction durable, and notify waiters. Other threads may write meanwhile."""
+        """Make the last transaction durable, and notify waiters. Other threads may write during the flush."""
         writer, file, transaction = self.writer, self._file, self._transaction
         if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
             return
@@ -295,8 +295,8 @@ class Committer:
     # --- what is remembered ---------------------------------------------------------------
 
     def _memory_in(self, transaction: WriteTransaction) -> RememberedState:
-        """Return the remembered state, updated to commits of other processes and to this transaction."""
-        last, self.last = self.last, None  # No OS thread may copy the memory while it changes: see `memory_of`.
+        """Return the remembered state as of `transaction`, including the commits of other processes."""
+        last, self.last = self.last, None  # No OS thread may copy the state while it changes: see `memory_of`.
         return RememberedState(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
 
     def memory_of(self, snapshot_id: int | None) -> RememberedState | None:
@@ -305,7 +305,7 @@ class Committer:
         if last is None or last.number != snapshot_id:
             return None
         copied = last.memory.copy()
-        return copied if self.last is last else None  # Return None if another thread has committed meanwhile.
+        return copied if self.last is last else None  # If another thread committed during the copy, discard the copy.
 
 
 def committer_of(store_file: StoreFile) -> Committer:

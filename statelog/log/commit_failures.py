@@ -1,12 +1,10 @@
-"""Failures of a commit: nothing acknowledged is lost, and every caller gets its own result.
+"""Handles failed commits: nothing acknowledged is lost, and every caller gets its own result.
 
-- A work fails. If it had written already, the works of its group are run again one by one, so that
-  only it fails.
-- The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after
-  two empty commits.
+- The work of a request raises an error. If it had already written, each request of the group is committed alone, so
+  that only this request fails.
+- The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after two empty commits.
 - The outcome is unknown. LMDB's environment is reopened, and the log is read.
-- An interrupt came. If it came before the commit, nothing is written; otherwise the log is read as
-  above.
+- An interrupt came. If it came before the commit, nothing is written; otherwise the log is read as above.
 """
 
 from __future__ import annotations
@@ -30,23 +28,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ATTEMPTS = 4
-"""The maximum number of attempts of a transaction that finds no free page. There are three ways to find one."""
+"""The maximum number of retries of a transaction that finds no free page. There are three ways to find a page."""
 
 _TRANSACTIONS_TO_REUSE = 2
 _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
-"""Failures of a commit other than the errors of LMDB and the operating system."""
+"""The exceptions that are failures of a commit, apart from the errors of LMDB and the operating system."""
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
-    """Return True for a failure, False for an interrupt. Both a signal handler and a work may raise any exception."""
+    """Return True for a failure, False for an interrupt.
+
+    The exception type is not enough, because a signal handler and the work of a request may raise the same types.
+    """
     return error is transaction.work_error or isinstance(error, _FAILURES) or is_of_system(error)
 
 
 class CommitFailures:
-    """The handling of failed transactions: settles their requests.
+    """Ends failed transactions, and settles their requests.
 
     Args:
-        writer: the parts of the store file that commits go through.
+        writer: the parts of the store file that a commit uses.
         execute: runs and commits a group again: see `Committer.execute`.
         execute_alone: runs and commits a group of one.
         flush: flushes the last commit.
@@ -93,7 +94,7 @@ class CommitFailures:
     def _find_pages(self, error: BaseException, tried: int) -> bool:
         """Try to find free pages after a transaction found none. Return True if there may be some.
 
-        Each call tries another way.
+        After each failed attempt, try a different way first.
         """
         ways = (self._release_pages_by_checkpoint, self._shrink_map, self._try_to_reuse_freed_pages)
         first = tried % len(ways)
@@ -114,8 +115,8 @@ class CommitFailures:
     def _try_to_reuse_freed_pages(self, error: BaseException) -> bool:
         """Let LMDB reuse freed pages, and return True if that succeeded.
 
-        LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
-        both transactions would be refused forever.
+        LMDB reuses the pages that a transaction frees only in the second transaction after it. If no other pages are
+        free, a store without this method would refuse both transactions forever.
         """
         disk_reserve = self._writer.disk_reserve
         if not (is_map_full(error) and disk_reserve.has_freed_pages()):
@@ -137,7 +138,7 @@ class CommitFailures:
                 `commit` freed.
 
         Raises:
-            StoreFullError: the reserve is used up, too.
+            StoreFullError: the reserve is also used up.
         """
         disk_reserve = self._writer.disk_reserve
         with disk_reserve.in_use():
@@ -156,7 +157,8 @@ class CommitFailures:
 
     def settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit with an unknown outcome, by reading the store."""
-        is_lost = isinstance(error, StoreReplacedError)  # No process will ever read the former file.
+        # If the file was replaced, no process will ever read it again, so the commit is lost.
+        is_lost = isinstance(error, StoreReplacedError)
         outcome = False if is_lost else self.look(transaction, reopen=is_failure(transaction, error))
         if outcome is False and not is_failure(transaction, error):
             return
@@ -226,7 +228,7 @@ class CommitFailures:
         return refusal
 
     def _is_full(self, error: BaseException) -> bool:
-        """Return True if there was no room. LMDB reports a partial write on a full disk as EIO."""
+        """Return True if the map or the disk was full. LMDB reports a partial write on a full disk as EIO."""
         if is_full(error) or isinstance(error, NoDiskReserveError):
             return True
         is_short = is_of_lmdb(error) and error_code(error) == errno.EIO

@@ -1,8 +1,8 @@
 """The queue of commits: one caller leads and the others wait. No request is lost if a caller is interrupted.
 
-A caller that finds `turn` free takes it and leads. Callers that arrive meanwhile join the queue. When the leader has
-settled a group, it releases `turn`, and wakes the callers of the group and the first caller in the queue, which tries
-to lead.
+A caller that finds the lock `turn` free takes it and leads. Callers that arrive while it leads join the queue. When the
+leader has settled a group, it releases `turn`, and wakes the callers of the group and the first caller in the queue,
+which tries to lead.
 
 A caller may be interrupted between any two instructions: by a signal handler that raises, or by a finalizer that
 commits. So each step can be repeated, and a request leaves the queue only after it has joined a group.
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
-"""The limit in seconds of a leader's wait for the callers of the last group."""
+"""How long a leader waits, in seconds, for the callers of the last group to commit again, at most."""
 
 _POLL_S = 0.00005
 _EMA_WEIGHT = 0.125
 NOBODY: list[Any] = []
-"""An empty list, which is never changed."""
+"""An empty list that many objects share. It is never changed."""
 
 
 class Request:
@@ -45,11 +45,11 @@ class Request:
     done = False
     """True if the request is settled, and flushed if the caller wanted this. Result and error are then final."""
     gate: threading.Lock | None = None
-    """A lock that is held while the caller waits. It is released when the request is done or its caller may lead."""
+    """A lock on which the caller waits. It is released when the request is done or its caller may lead."""
     guard: Any = None
     """The redactor that keeps secrets out of the caller's store, or None without a guard."""
     to_wake: list[threading.Lock] = NOBODY
-    """The gates that the leader still has to release after its group ended."""
+    """The gates that the leader has not yet released after its group ended."""
 
     def __init__(
         self, work: Callable[[Any], Any], cache: Any = None, staged: Any = None, *, is_flushed: bool = True
@@ -77,8 +77,8 @@ class CommitQueue:
         requests: the requests of waiting callers.
         group: the requests that the leader runs, its own first.
         expected: the number of callers that are expected to commit soon.
-        waiting: the ids of the waiting OS threads. A commit by code that interrupts such a thread would wait for
-            itself.
+        waiting: the ids of the waiting OS threads. If code that interrupts a waiting thread committed, it would wait
+            for itself.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class CommitQueue:
         self.expected = 1
         self.waiting: set[int] = set()
         self._moving = threading.RLock()
-        """A lock for moving requests from the queue into a group or back, and for removing them."""
+        """Held while requests are removed, or moved from the queue into a group or back."""
         self._began_at_s = 0.0
         self._ended_at_s = 0.0
         self._group_s = 0.0
-        """The mean time of recent groups with several members."""
+        """The moving average, in seconds, of the time from `begin` to `end` of groups with several requests."""
 
     def is_in_commit(self) -> bool:
         """Return True if a signal handler or a finalizer has interrupted this OS thread while it leads or waits."""
@@ -109,7 +109,7 @@ class CommitQueue:
                 gate.acquire()
                 if request.done:
                     return
-            if request.done:  # The former leader has just released the turn.
+            if request.done:  # The former leader has just settled this request, so pass `turn` on.
                 self.end(request)
         finally:
             self.waiting.discard(get_ident())
@@ -117,9 +117,9 @@ class CommitQueue:
     def begin(self, request: Request) -> list[Request]:
         """Return the group to run: `request` and the waiting requests. The caller holds `turn`.
 
-        The callers of the last group are about to return, and each needs the interpreter for a moment. Without this
-        pause, they would form two groups of half the size forever. A caller that has not returned by then is doing
-        something else.
+        First wait briefly for the callers of the last group, which are about to commit again: each needs the
+        interpreter for a moment. Without this pause, the callers would form two groups of half the size forever. A
+        caller that does not commit within this time is doing something else.
         """
         self.group = group = [request]
         waiting = self.requests
@@ -133,19 +133,20 @@ class CommitQueue:
             if request in waiting:
                 waiting.remove(request)
             while waiting and len(group) < GROUP_COMMITS_MAX:
-                # Remove it from the queue only after this, so that an interrupt loses no request.
+                # Add the request to the group before removing it from the queue, so that an interrupt loses no request.
                 group.append(waiting[0])
                 waiting.popleft()
         self._began_at_s = perf_counter()
         return group
 
     def end(self, request: Request) -> None:
-        """Put the unsettled requests of the group back, and let another caller lead. The caller holds `turn`.
+        """Return the group's unsettled requests to the queue, and let another caller lead. The caller holds `turn`.
 
-        The settled requests are done. After an interrupt at any line, `leave` calls this method again.
+        The settled requests become done. After an interrupt at any line, `leave` calls this method again.
         """
         waiting, group = self.requests, self.group
-        if request.gate is not None:  # The caller may have been interrupted before `begin` removed the request.
+        # The caller may have been interrupted before `begin` removed the request, so remove it here.
+        if request.gate is not None:
             with self._moving:
                 if request in waiting:
                     waiting.remove(request)
@@ -175,7 +176,8 @@ class CommitQueue:
         while not is_owned(self.turn):
             with self._moving:
                 if request in self.requests:
-                    with contextlib.suppress(ValueError):  # A finalizer has just committed, and led this request.
+                    # A finalizer may run here and commit, and take this request out of the queue.
+                    with contextlib.suppress(ValueError):
                         self.requests.remove(request)
                     request.settled = request.done = True
                 is_in_group = request in self.group and not request.done
@@ -186,11 +188,12 @@ class CommitQueue:
         self.end(request)
 
     def _wake(self, request: Request) -> None:
-        """Wake the callers of an ended group, and one caller that may lead. This can be repeated after an interrupt."""
+        """Wake the callers of an ended group, and one caller that may lead. After an interrupt, call this again."""
         while request.to_wake:
             _release(request.to_wake[-1])
             request.to_wake.pop()
-        with contextlib.suppress(IndexError):  # Another caller may already lead, and have taken all requests.
+        # Another leader may empty the queue between the two lines.
+        with contextlib.suppress(IndexError):
             if self.requests:
                 _release(self.requests[0].gate)
 

@@ -1,4 +1,4 @@
-"""The engine of one open store, which the packages above use: read views, and batches that commit."""
+"""The engine of one open store: read views, and batches that commit. The higher packages use it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sweep(Protocol):
     """An adapter's function that cleans up a thread after retention may have removed versions."""
 
     def __call__(self, thread_id: str, /, *, at_once: bool) -> bool:
-        """Clean up a thread. Without `at_once`, do so only if it is worth a commit.
+        """Clean up a thread. If `at_once` is False, do so only if the clean-up is worth a commit.
 
         Return True if something was committed.
         """
@@ -57,13 +57,13 @@ class ChannelLimits(Protocol):
 
 
 class Shipper(Protocol):
-    """A shipper that copies a store to another place. Commits call these methods."""
+    """Ships a store's records to a remote copy. Commits call these methods."""
 
     def admit(self) -> None:
         """Check that a commit may begin. Raises RemoteLagError, FencedError."""
 
     def committed(self) -> None:
-        """Register a commit. Wait until it is shipped, if every commit must wait. Raises the errors of `wait`."""
+        """Register a commit. If commits must wait for shipping, wait for this one. Raises the errors of `wait`."""
 
     def wait(self, lsn: int) -> object:
         """Wait until all records up to an LSN are shipped. Raises FencedError, RemoteError."""
@@ -98,7 +98,7 @@ class Engine:
         """The limits on the sizes of channels, or None if the program has set none."""
         self.remote: Shipper | None = None
         self._taker = 0
-        """The id of the OS thread that appends records of a shared log unchanged, or 0."""
+        """The id of the OS thread that imports records of a shared log unchanged (`taking_in`), or 0."""
 
     def read(self) -> AbstractContextManager[View]:
         """Open a short read transaction. Do not run user code while it is open."""
@@ -181,7 +181,7 @@ class Engine:
         last = committer.last
         if last is not None and last.number == view.snapshot_id():
             head = last.memory.heads.get((thread, branch))
-            # A commit of another OS thread may have changed the remembered heads in the meantime.
+            # Use the head only if no other OS thread has committed and changed the remembered heads since.
             if head is not None and committer.last is last:
                 return head
         found = view.head_checkpoint(thread, branch)
@@ -307,6 +307,7 @@ class Engine:
         """Release the store file. Other stores of this process may still use it."""
         self.is_closed = True
         self.cache.clear()
-        if not self._is_given_back:  # A close that was refused or interrupted did not release the store file.
+        # An earlier call that was refused or interrupted did not release the store file, so try again.
+        if not self._is_given_back:
             self.store_file.close()
             self._is_given_back = True

@@ -74,7 +74,7 @@ class ForkEvent(NamedTuple):
 
 
 class TagEvent(NamedTuple):
-    """The event that sets a tag. Target 0 removes it."""
+    """The event that sets a tag, or removes it if the target is 0."""
 
     thread: int
     name: str
@@ -99,7 +99,7 @@ class LoanEvent(NamedTuple):
     thread: int
     lender: int
     next_versions: list[int]
-    """The first version that was not copied, for each branch of a copy. Empty after an import."""
+    """For each branch of a copy, the first version that was not copied. Empty if an import or a purge made the loan."""
 
 
 class RemovalEvent(NamedTuple):
@@ -160,7 +160,7 @@ class CheckpointEvent(NamedTuple):
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
     def metadata_field(self, key: str) -> Any:
-        """Return the value under a key of the metadata, or None. Metadata is decoded only if it contains the key."""
+        """Return the metadata value under `key`, or None. Decode the metadata only if it contains the key."""
         return cbor.decode(self.metadata).get(key) if cbor.encode(key) in self.metadata else None
 
 

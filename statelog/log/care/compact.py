@@ -52,7 +52,7 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
     mark_older(engine)
-    # Discard the index, so that a search that has rebuilt it meanwhile finds no deleted texts.
+    # Discard the text index, because it may still contain deleted texts. The next search rebuilds it.
     discard_index(engine.store_file.path)
     swept = sweep_store(engine, progress=advance)
     return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)
@@ -69,7 +69,7 @@ def rekey(engine: Engine, key: StoreKey, *, progress: Progress | None = None) ->
 def _copy(
     engine: Engine, key: StoreKey | None, progress: Progress | None, started_s: float, vacuumed_nodes: int
 ) -> CompactionReport:
-    """Copy the store to a new file with `key`. With None, the key stays the same."""
+    """Copy the store to a new file with `key`. If `key` is None, the key does not change."""
     file, wal = engine.store_file.lmdb_file, engine.store_file.wal
     made = compact_file(file, wal, check_record=_check_record, progress=progress, key=key)
     sizes = made.size_before_bytes, made.size_after_bytes
@@ -77,5 +77,5 @@ def _copy(
 
 
 def _check_record(lsn: int, data: bytes | memoryview) -> None:
-    """Raise CorruptionError for a damaged record. This stops the compaction, so that the damaged file stays."""
+    """Raise CorruptionError for a damaged record. The error stops the compaction, so the old file is not replaced."""
     decode_record(data, lsn)

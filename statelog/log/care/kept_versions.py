@@ -65,21 +65,21 @@ class _Servant(NamedTuple):
 
 
 class Keeps:
-    """The selection of the versions that a policy keeps, by its rules or because a kept version needs them.
+    """Selects the versions that a policy keeps, by its rules or because a kept version needs them.
 
-    A branch that serves a version is kept only with that version. So the kept versions are determined in rounds, those
-    of calling branches first.
+    A branch that serves a version is kept only with that version. So the kept versions are determined in rounds: each
+    round adds the branches that serve a version kept so far.
     """
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
         rows = list(view.branches(thread))
         self._heads = {row.number: last for row in rows if (last := view.last_entry(thread, row.number)) is not None}
         self.branches = [row for row in rows if row.number in self._heads]
-        """The branches with versions of their own. A long chat leaves thousands of branches of calls without any
-        versions.
+        """The branches that have versions of their own. A long chat may leave thousands of tool-call branches without
+        any version.
         """
         self.number = len(rows)
-        """Number of all branches."""
+        """The number of branches, with or without versions."""
         self.pins = set(pinned)
         """The LSNs of versions that are kept regardless of number and age."""
         self.going: frozenset[int] = frozenset()
@@ -113,14 +113,14 @@ class Keeps:
 
         A branch is kept if another branch begins at it, or one of its versions is pinned. So it expires as a whole or
         keeps its head, and no version number is reused while something may refer to it. The branch with the thread's
-        last version is kept, too, because later versions must have later times (L2).
+        last version is also kept, because later versions must have later times (L2).
         """
         view, thread = self._view, self._thread
         left = {row.parent for row in rows}
         heads = [(row, self._heads[row.number][1]) for row in self.branches]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
         pins = [event for lsn in self.pins if (event := view.find_checkpoint(lsn)) is not None]
-        # The caller may pin versions of many threads.
+        # The caller may pin versions of many threads, so select those of this thread.
         pinned = {event.branch for event in pins if event.thread == thread}
         for row, entry in heads:
             if row.number in left or row.number in pinned or entry.time_us == last_us:
@@ -152,13 +152,14 @@ class Keeps:
     def _add_needed(self, rows: Iterable[BranchRow]) -> None:
         """Pin the versions that kept versions need.
 
-        In a run of consecutive versions, only the first one is examined, because it needs all that the others need.
+        In a run of consecutive kept versions, only the first one is examined: it needs every version outside the run
+        that a later one needs.
         """
         view, thread = self._view, self._thread
         firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
         if self._is_young:
             firsts |= {(row.number, self._first_young(view, row.number)) for row in rows}
-        behind = set()  # These are the kept versions that follow an expiring one.
+        behind = set()  # Holds the places of kept versions whose predecessor expires.
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
             if event is not None:
@@ -171,7 +172,7 @@ class Keeps:
         self.pins.update(needed)
 
     def _add_last(self, branch: int, high: int, count: int) -> None:
-        """Keep the last `count` versions up to `high` of a branch's history, each on the branch of its commit."""
+        """Keep the last `count` versions up to `high` in a branch's history, each on the branch that committed it."""
         low = max(high - count + 1, 0)
         while high >= low:
             owner = self._view.owner(self._thread, branch, high)
@@ -203,7 +204,8 @@ class Keeps:
 def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
     """Yield the versions of a thread that are not kept, the newest first.
 
-    A version refers to, needs or serves only older versions. So an interruption leaves no version without one of them.
+    A version depends only on older versions: it refers to them, needs them or serves them. So an interruption never
+    leaves a version without a version that it depends on.
     """
 
     def of_branch(branch: int) -> Iterator[Version]:

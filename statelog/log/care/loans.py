@@ -1,4 +1,4 @@
-"""Loans: the nodes of a copied thread stay in the records of the thread it was copied from (V2)."""
+"""Copy references (loans): a copied thread uses the nodes in the records of the thread it was copied from (V2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -> None:
-    """Stage a loan: `thread` uses nodes in the records of `lender`. Stage it after the records that refer to them."""
+    """Stage a loan: `thread` uses nodes in the records of `lender`. Stage the records that refer to the nodes first."""
     stage_event(batch, LoanEvent(thread, lender, list(next_versions)))
 
 
@@ -30,7 +30,7 @@ def lenders_of(view: View, thread: int) -> list[int]:
 
 
 def sources_of(view: View, thread: int) -> list[int]:
-    """Return the threads from which a thread was copied. Loans of a purge do not count; they have no versions."""
+    """Return the threads from which a thread was copied. Ignore loans that a purge made, which list no versions."""
     scan = view.transaction.scan_index(keys.encode_debt_prefix(thread))
     loans = [_read_loan(view, keys.decode_lsn(payload)) for _key, payload in scan]
     return [loan.lender for loan in loans if loan.next_versions]
@@ -39,10 +39,9 @@ def sources_of(view: View, thread: int) -> list[int]:
 def gives_back(view: View, thread: int) -> bool:
     """Return True if nothing reaches a thread's borrowed nodes after the thread is deleted.
 
-    Other threads may reach them in two ways. Such a thread may be a copy of this thread. Or it may have reused a string
-    in this thread's records that continues a borrowed string. The index records the second case while the string
-    exists. The string exists as long as all versions of this thread exist, because until then no node of the thread is
-    removed.
+    Another thread may reach them in two ways. It may be a copy of this thread. Or it may have reused a string in this
+    thread's records that continues a borrowed string. The index shows the second case while the string exists. The
+    string exists as long as all versions of this thread exist, because until then no node of the thread is removed.
     """
     debts = [payload for _key, payload in view.transaction.scan_index(keys.encode_debt_prefix(thread))]
     if not debts or view.lent_below(thread):

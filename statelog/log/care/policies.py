@@ -1,4 +1,4 @@
-"""Retention policies of the store for future threads, by a pattern of their ids.
+"""The store's retention policies for future threads, selected by patterns of thread ids.
 
 A new thread gets the policy of the last pattern that matches its id. It gets the policy as a record
 of its own, so later policies of the store do not change it.
@@ -30,7 +30,7 @@ class PolicyRow(NamedTuple):
     """A stored pattern with its policy. Later rows take precedence.
 
     Attributes:
-        pattern: pattern of thread ids, as for file names, or the part digest of one id.
+        pattern: a pattern of thread ids, in the syntax of file name patterns, or the part digest of one id.
         policy: the fields of a `retention.Policy`. If empty, the thread gets no policy, even if earlier patterns match.
     """
 
@@ -44,7 +44,7 @@ def decode_policies(payload: bytes | None) -> list[PolicyRow]:
 
 
 def encode_policies(rows: Sequence[PolicyRow]) -> bytes:
-    """Inverse of `decode_policies`."""
+    """Return the payload that `decode_policies` decodes."""
     return cbor.encode([list(row) for row in rows])
 
 
@@ -74,18 +74,18 @@ def _fits(thread_id: str, pattern: str | bytes) -> bool:
 
 
 def with_policy(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[str, Any]) -> list[PolicyRow]:
-    """Return the policies after adding one. It replaces that of the same pattern; `*` replaces all."""
+    """Return `rows` with `policy` added. It replaces the policy with the same pattern; for `*`, it replaces all."""
     kept = [] if pattern == _ALL else [row for row in rows if row.pattern != pattern]
     return _without_idle([*kept, PolicyRow(pattern, policy)])
 
 
 def without_thread(rows: Sequence[PolicyRow], thread_id: str) -> list[PolicyRow]:
-    """Return the policies that remain after a thread has begun, without the policy for its id."""
+    """Return `rows` without the policy for one thread's id, which is no longer needed once that thread has begun."""
     return without_id(rows, part_digest(thread_id.encode()))
 
 
 def without_id(rows: Sequence[PolicyRow], digest: bytes) -> list[PolicyRow]:
-    """Return the policies except that for the thread with this part digest of its id."""
+    """Return `rows` without the policy for the thread id that has this part digest."""
     return _without_idle(row for row in rows if row.pattern != digest)
 
 
@@ -107,7 +107,7 @@ def says_already(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[s
 
 
 def _may_overlap(one: str | bytes, other: str | bytes) -> bool:
-    """Return False if no id can match both patterns, because they differ before or after all wildcards."""
+    """Return False if no id can match both patterns, because their texts before or after all wildcards differ."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other or type(one) is not type(other)
     (start, end), (other_start, other_end) = _fixed_ends(one), _fixed_ends(other)

@@ -117,8 +117,8 @@ def purge(
 
     discard_index(file.path)
     size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
-    swapped()  # Call it again, because another OS thread may have read old records since the first call.
-    discard_index(file.path)  # Discard it again, because a search may have indexed the old file meanwhile.
+    swapped()  # Drop the caches again, because another OS thread may have read old records since the first call.
+    discard_index(file.path)  # Discard the text index again, because a search may have indexed the old file since.
     assert work is not None
     return PurgeReport(
         work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s
@@ -134,7 +134,7 @@ def _checked(found: Iterable[SecretFound]) -> list[SecretFound]:
 
 
 def _refuse_remote(engine: Engine) -> None:
-    """Raise UsageError if a fleet ships the store, because the shipped segments contain the secrets, too."""
+    """Raise UsageError if a fleet ships the store, because the shipped segments also contain the secrets."""
     if engine.remote is not None:
         path = engine.store_file.path
         message = (
@@ -145,10 +145,10 @@ def _refuse_remote(engine: Engine) -> None:
 
 
 def _sightings(old: IndexedLog, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
-    """Read the texts of the secrets from the records that contain them. Return the texts with their places.
+    """Read the texts of the wanted secrets from the records that contain them. Return the texts with their places.
 
     Raises:
-        UsageError: a record does not have the secret. Facts: lsn, rule, fingerprint.
+        UsageError: a record does not contain its secret. Facts: lsn, rule, fingerprint.
     """
     at = {(each.lsn, each.rule, each.fingerprint) for each in wanted}
     found = {
@@ -166,7 +166,7 @@ def _sightings(old: IndexedLog, detector: Detector, wanted: list[SecretFound]) -
 
 
 class _Purge:
-    """A purge in two passes: the first locates the secrets, and the second writes all records into the new file."""
+    """Purges in two passes: the first locates the secrets, and the second writes all records into the new file."""
 
     def __init__(
         self, engine: Engine, old: ReadTransaction, new: NewFile, purger: Purger, progress: Progress | None
@@ -373,7 +373,7 @@ class _Purge:
     # --- leaves that are too small to be lent by their digest ----------------------------------
 
     def _loans(self) -> set[tuple[int, int]]:
-        """Return the pairs of borrower and lender of leaves that have become too small for the index (V2)."""
+        """Return (borrower, lender) for each borrowed leaf that has become too small for an index entry (V2)."""
         return {
             (borrower, lender)
             for digest, lenders in self._nodes.shrunk.items()
@@ -409,7 +409,7 @@ def _borrowed(record: Record, event: Any) -> list[bytes]:
 
 
 def _lenders(old: IndexedLog) -> dict[int, set[int]]:
-    """Return the lenders of each thread: the threads whose nodes it may refer to, directly or through other lenders."""
+    """Return each thread's lenders: the threads whose nodes it may refer to, directly or through other lenders."""
     lenders: dict[int, set[int]] = {}
     for key, _payload in old.scan_index(b"L"):
         lender = keys.decode_debt_lender(key)
@@ -458,9 +458,9 @@ def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] 
 
 
 def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
-    """Return the chain digest of an encoded record after the chain digest `previous`.
+    """Return the chain digest of an encoded record whose predecessor has the chain digest `previous`.
 
-    `record` may still name the former one.
+    Use `previous` and not `record.previous_chain`, which may be outdated.
     """
     if record.flags & FLAG_REDACTED:
         return record_chain_digest(data, record._replace(previous_chain=previous))

@@ -154,7 +154,7 @@ class NodeRewriter:
         return {number: row for number, row in enumerate(made) if row is not _GONE}
 
     def _place(self, number: int) -> None:
-        """Store the rewritten node with a number in the rows. Its children are stored first."""
+        """Add the rewritten node `number` to the rows of the new record, after its children."""
         if number in self._done or number not in self._rows:
             return
         self._done.add(number)
@@ -165,7 +165,7 @@ class NodeRewriter:
         if was_large:
             new = digest if row is None else row.digest
             if self._large.setdefault(digest, new) != new:
-                self.is_reshaped = True  # Two nodes that were equal now differ.
+                self.is_reshaped = True  # Two equal nodes, which shared one digest in the index, now differ.
         if row is None:
             self._workspace.rows[number] = NodeRow(type_, digest, node.data, content_size)
             return
@@ -177,7 +177,7 @@ class NodeRewriter:
         self.renewed[self._lsn, digest] = self.renewed_digests[digest] = Renewed(row.type, row.digest)
 
     def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:
-        """Return the new type and digest of the node that a ref names, or None if the node has not changed."""
+        """Return the new type and digest of the node that a ref leads to, or None if the node has not changed."""
         if not lsn:
             self._place(number)
         return self.renewed.get((lsn or self._lsn, digest))

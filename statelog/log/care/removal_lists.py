@@ -66,9 +66,10 @@ class Names:
 
 
 def mark_older(engine: Engine) -> None:
-    """Make a log that an older release has begun list every redacted record, and mark it. Do nothing to other logs.
+    """Complete a log that an older release created: list every redacted record, and append the mark (`MARK`).
 
-    This lists the records that were redacted so far, and the released records of deleted threads.
+    The list has the records that were redacted so far, and the released records of deleted threads. Do nothing to a
+    log that is complete.
     """
     names = Names()
     with engine.store_file.read() as transaction:
@@ -88,7 +89,7 @@ def mark_older(engine: Engine) -> None:
 
 
 def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
-    """Append removal events for redacted records whose removal events were lost. Do nothing to an older log.
+    """Append removal events for redacted records whose removal events were lost. Do nothing to a log without the mark.
 
     If `lsns` is given, examine only these records.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Applied:
-    """The index of a write transaction, in the form that `apply_record` changes."""
+    """Gives `apply_record` access to the index of a write transaction."""
 
     def __init__(self, transaction: WriteTransaction) -> None:
         self._transaction = transaction
@@ -49,7 +49,7 @@ class _Applied:
 
 
 def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: Any) -> Engine:
-    """Open a file. Options and errors are those of `StoreFile.open`; `key` is that of `statelog.open`.
+    """Open the store at `path`. Options and errors are those of `StoreFile.open`; `key` is as in `statelog.open`.
 
     Raises:
         KeyArgumentError: `key` is not a key. Facts: argument.

@@ -89,9 +89,9 @@ class _Seen(NamedTuple):
 
 
 class Collector:
-    """A collector of one thread's garbage.
+    """Collects the garbage of one thread.
 
-    It marks the nodes reached by the versions that a policy keeps, and vacuums the others.
+    It marks the nodes that are reached by the versions that a policy keeps, and vacuums all other nodes.
     """
 
     def __init__(self, engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> None:
@@ -103,7 +103,7 @@ class Collector:
         self._seen = self._seen_within = _Seen()
         """The committed marks, and those within a transaction.
 
-        They are separate because a failed transaction runs again with other LSNs.
+        They are separate because a failed transaction runs again, perhaps with different LSNs.
         """
         self._late_lsn: int | None = None
         """The LSN after which all versions are kept, because the expiring versions were chosen at that point."""
@@ -120,7 +120,7 @@ class Collector:
 
     @property
     def marked(self) -> int:
-        """Number of nodes that are known to be kept."""
+        """The number of marked nodes."""
         return len(self._marks)
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class Collector:
                 refs = list(self._new_roots(view))
             try:
                 self._marks.mark(refs)
-            except ExpiredError:  # Another process has expired a version meanwhile.
+            except ExpiredError:  # Another process has expired a version since the roots were read.
                 if attempt == _MARK_TRIES_MAX - 1:
                     raise
                 self._marks = Marks(self._engine.read_node)
@@ -139,10 +139,9 @@ class Collector:
                 return
 
     def _keeps(self, view: View) -> Keeps:
-        """Return the decision which versions to keep now.
+        """Decide which versions the policy keeps now.
 
-        The result depends only on the commits and the time. Without commits, a kept version stays
-        kept.
+        The result depends only on the commits and the time. It is computed again only after a commit.
         """
         end = read_log_end(view.transaction)
         made = self._keeps_made
@@ -151,7 +150,7 @@ class Collector:
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
-        """Yield the additional roots to mark: those of later versions, and of versions that must be kept since then."""
+        """Yield the roots to mark since the last marking: those of new versions, and of versions that are kept now."""
         keeps = self._keeps(view)
         seen, last_lsn = self._seen, view.transaction.last_lsn()
         self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))
@@ -168,13 +167,14 @@ class Collector:
                 if is_late or keeps(Version(row.number, version, entry.lsn), entry.time_us):
                     yield from _roots(view, entry.lsn)
         for lsn in keeps.pins - seen.pins:
-            if not view.record(lsn).flags & FLAG_REDACTED:  # A tag remains after its version has expired.
+            # A tag remains after its version has expired, so a pinned record may be redacted.
+            if not view.record(lsn).flags & FLAG_REDACTED:
                 yield from _roots(view, lsn)
         for lsn in others_of(view, self._thread, seen.lsn):
             yield from _roots(view, lsn)
 
     def _care(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run `work`, which catches up, in a transaction. After the commit, adopt its marks."""
+        """Run `work`, which calls `catch_up`, in a transaction. After the commit, adopt the marks made there."""
         result = self._engine.care(work)
         self._settle()
         return result
@@ -186,7 +186,7 @@ class Collector:
     def catch_up(self, transaction: WriteTransaction, lsns: Iterable[int]) -> _AllBelow:
         """Mark new nodes under the lock (V1).
 
-        Return the nodes to keep in the records `lsns`, which are rewritten last record first.
+        Return the nodes to keep in the records `lsns`, which the caller rewrites from the last to the first.
         """
         view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
@@ -213,7 +213,7 @@ class Collector:
         return any(self._care(work) for _transaction in range(_POLICY_TRANSACTIONS_MAX))
 
     def _held_by_others(self, view: View) -> int:
-        """Return the LSN of the last redacted record whose nodes were kept by other marks than these, or 0.
+        """Return the LSN of the last redacted record whose nodes were kept by marks other than these, or 0.
 
         If these marks do not keep one of its nodes, the nodes below that node must not be removed first (T5).
         """
@@ -269,7 +269,7 @@ class Collector:
         return report
 
     def _still_to_go(self, view: View, versions: Sequence[Version]) -> Iterator[Version]:
-        """Yield the versions that still may expire: nobody has expired, tagged or forked them meanwhile."""
+        """Yield the versions that may still expire, because nobody has expired, tagged or forked them since."""
         keeps = self._keeps(view)
         for version in versions:
             entry = view.entry(self._thread, version.branch, version.version)
@@ -280,7 +280,7 @@ class Collector:
         """Vacuum all redacted records. Call this only if the policy keeps all existing versions.
 
         This starts at the end of the log, because refs lead to earlier records. So an interruption may leave nodes
-        without parents, but no parent without its nodes (T5).
+        without parents, but no parent without its child nodes (T5).
         """
         with self._engine.read() as view:
             states = redacted_records(view, self._thread)
@@ -299,7 +299,7 @@ class Collector:
 
 
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
-    """Apply a policy to a thread at once. `pinned` has the LSNs of further checkpoints to keep."""
+    """Apply a policy to a thread at once. `pinned` contains the LSNs of additional checkpoints to keep."""
     report = RetentionReport(threads=1)
     report.add(_expire_all(engine, thread, policy, pinned))
     if _run_sweepers(engine, thread, at_once=True) and policy.only is None:
@@ -316,7 +316,7 @@ def _expire_all(engine: Engine, thread: int, policy: Policy, pinned: Collection[
 
 
 def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
-    """Run the clean-up functions of adapters for a thread. Return True if they have committed."""
+    """Run the adapters' clean-up functions for a thread. Return True if one of them has committed."""
     if not engine.sweepers:
         return False
     with engine.read() as view:
@@ -399,7 +399,7 @@ def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tupl
 def _expire(
     transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive, redacted: Sequence[int] = ()
 ) -> RetentionReport:
-    """Expire versions. Erase unmarked nodes from their records, and from the records `redacted`."""
+    """Expire the versions `gone`. Erase unmarked nodes from their records, and from the records `redacted`."""
     lsns = [*(each.lsn for each in gone), *redacted]
     report = rewrite(transaction, [Rewritable(lsn, thread) for lsn in lsns], marks)
     report.expired_versions = len(gone)
@@ -428,8 +428,8 @@ def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
 def erase_records(engine: Engine, thread: int) -> RetentionReport:
     """Redact the remaining records of a deleted thread, and remove their nodes except borrowed ones.
 
-    A repeated call completes the work after a kill or a full disk. On a shared log, it completes the work when one host
-    has the log alone.
+    If the process is killed or the disk is full, a later call completes the work. On a shared log, the records are
+    erased only after one host has the log alone and calls this again.
     """
     report = RetentionReport(threads=1)
     with engine.read() as view:

@@ -329,7 +329,7 @@ class _Walk:
         for index in range(len(table) // STRIDE):
             at, _slot_at, end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
             if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
-                continue  # The node belongs to another record, or the value is in a node without a secret.
+                continue  # The value belongs to an earlier record, or its node certainly holds no secret.
             may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
             below, named = path, None
             if is_dict:

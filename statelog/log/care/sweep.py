@@ -76,7 +76,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
             sweep.catch_up(transaction)
             return rewrite(transaction, some, sweep)
 
-        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # `Collector.sweep` does the same.
+        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):
             report.add(step)
     return report
 

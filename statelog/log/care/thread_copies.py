@@ -62,7 +62,7 @@ _THREAD_ID = "thread_id"
 
 
 class _SourceVersion(NamedTuple):
-    """A version of the source. None stands for the beginning of a branch."""
+    """A version of the source, or the beginning of a branch, whose `entry` is None."""
 
     lsn: int
     branch: int
@@ -101,7 +101,7 @@ class _Copy:
         prefix = keys.encode_tag_prefix(self._source)
         for key, payload in self._view.transaction.scan_index(prefix):
             at = self._find(keys.decode_lsn(payload))
-            if at is not None:  # A tag remains after its version has expired.
+            if at is not None:  # A tag remains after its version has expired. Do not copy such a tag.
                 writer.tag(self._batch, self._target, key[len(prefix) :].decode(), self._lsns[at])
         for branch, head in self._heads.items():
             self._batch.set_head(self._target, branch, head)
@@ -159,7 +159,7 @@ class _Copy:
         if not event.target:
             return 0
         at = self._find(event.target)
-        return self._target if at is None else self._lsns[at]  # The thread's own record replaces an expired version.
+        return self._target if at is None else self._lsns[at]  # For an expired version, name the thread's own record.
 
     def _find(self, source_lsn: int) -> int | None:
         at = bisect_left(self._source_lsns, source_lsn)

@@ -53,7 +53,7 @@ _TOUCHED_SIZE_BYTES = 128 * 1024
 """The bytes of the map that rewriting a record touches: pages of the record, its neighbours and the index."""
 
 _GAP_SIZE_BYTES_MAX = 16 * 1024
-"""The size below which the unchanged records between two rewritten records are rewritten, too."""
+"""The size below which the unchanged records between two rewritten records are also rewritten."""
 
 
 class Rewritable(NamedTuple):
@@ -103,7 +103,7 @@ class EveryNode:
 
 
 class _Direct:
-    """A writer of index changes that go directly into a transaction."""
+    """Writes index changes directly into a transaction, without a batch."""
 
     def __init__(self, transaction: WriteTransaction) -> None:
         self.view = View(transaction)
@@ -133,7 +133,7 @@ def write_in_portions(
     records: Sequence[Rewritable],
     write: Callable[[WriteTransaction, Sequence[Rewritable]], RetentionReport],
 ) -> Iterator[tuple[int, RetentionReport]]:
-    """Rewrite records in order, in transactions as large as allowed. Yield the record count and report of each."""
+    """Rewrite records in order, in transactions as large as allowed. Yield each one's record count and report."""
     at = 0
     mapped = MappedPages(engine.store_file.lmdb_file)
     while at < len(records):

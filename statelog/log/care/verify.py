@@ -245,7 +245,7 @@ class _Verifier:
 
     def check_names(self) -> None:
         """Report the redacted records that nothing in the log lists as removed (R2)."""
-        if self._index is None:  # A damaged record may list them.
+        if self._index is None:  # The log is damaged, and a damaged record may be the one that lists them.
             return
         for lsn in self._names.unnamed():
             if self._names.is_complete:
@@ -263,7 +263,8 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
         while verifier is None:
             with engine.store_file.read() as transaction:
                 pages = check_pages(engine.store_file.lmdb_file, transaction) if deep else []
-                if pages is None and transaction.id != seen:  # Other processes have overwritten the meta page.
+                # Later commits have overwritten the snapshot's meta page, so try again with a new snapshot.
+                if pages is None and transaction.id != seen:
                     seen = transaction.id
                     continue
                 verifier = _Verifier(transaction, deep=deep, anchor_lsn=0 if expected is None else expected.lsn)
@@ -275,7 +276,7 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
                     if expected is not None:
                         _check_history(verifier, expected, engine, transaction)
                     _visit_all(verifier, engine, transaction, progress)
-    except (StatelogError, ValueError, OverflowError) as error:  # A damaged page of LMDB hides the rest.
+    except (StatelogError, ValueError, OverflowError) as error:  # A damaged LMDB page ended the pass over the log.
         if verifier is None or _is_of_history(error):
             raise
         verifier.report.add("R1", verifier.last_lsn, str(error))
@@ -307,7 +308,7 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     total = transaction.log_count()
     pages = MappedPages(engine.store_file.lmdb_file)
     count = 0
-    with ThreadPoolExecutor(1) as pool:  # A second OS thread hashes the next records.
+    with ThreadPoolExecutor(1) as pool:  # A second OS thread checks the next batch while this one visits records.
         ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()
         for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
             if batch is not None:
