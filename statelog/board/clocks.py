@@ -1,9 +1,8 @@
-"""The clocks of deadlines.
+"""The clocks by which deadlines are set and compared.
 
-A deadline is a time of CLOCK_BOOTTIME, which nobody can set and which also runs while the machine
-sleeps. It is valid within one boot and one time namespace, and its tag is a digest of both. A
-process in another boot or namespace compares the deadline with its wall clock instead. It waits at
-most one whole lease after it first saw the claim.
+A deadline is a time of CLOCK_BOOTTIME, which nobody can set and which also runs while the machine sleeps. It is valid
+within one boot and one time namespace, and its tag is a digest of both. A process in a different boot or namespace
+compares the wall-clock time of the deadline instead. It waits at most one whole lease after it first saw the claim.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ class ProcessClocks:
 
     @property
     def tag(self) -> bytes:
-        """The digest of the boot and the time namespace in which `boot_us` is valid."""
+        """A digest of the boot id and the time namespace.
+
+        Values of `boot_us` are comparable only if their tags are equal.
+        """
         return _tag()
 
     def boot_us(self) -> int:
@@ -62,7 +64,7 @@ def _tag() -> bytes:
     try:
         boot = _BOOT_ID.read_bytes()
         namespace = str(_TIME_NAMESPACE.readlink()) if _TIME_NAMESPACE.is_symlink() else ""
-    except OSError:  # Without Linux's files, the tag is valid only in this process.
+    except OSError:  # Without Linux's /proc files, the tag is valid only in this process.
         boot, namespace = os.urandom(16), ""
     digest = blake2b(boot + namespace.encode(), digest_size=TAG_SIZE_BYTES).digest()
     return digest if any(digest) else b"\1" * TAG_SIZE_BYTES

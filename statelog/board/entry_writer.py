@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 _TRIES_MAX = 4
-"""The maximum number of nodes that one plain change reads after the root of the entry."""
+"""The maximum number of nodes, not counting the entry's root, that the kernel reads to stage a plain event."""
 
 _VALUE_KEY = channel_key(VALUE)
 
@@ -102,7 +102,7 @@ class EntryFields(NamedTuple):
     attempts: int = 0
     claim: Claimed | None = None
     schema: list[Any] | None = None
-    """Name and version of the schema of the value; None for version 1."""
+    """The name and version of the value's schema; None for version 1."""
 
 
 NOTHING = EntryFields()
@@ -169,10 +169,10 @@ def stage(
         writer: the writer.
         act: the act that the record reports.
         key: the key of the entry, or a slash and the name of the lease.
-        kept: the other fields of the entry.
+        kept: the fields of the entry other than its value.
         place: the location of the value.
         value: the write to merge with the value at `place`.
-        agent: the agent of the record; empty for the writer's agent.
+        agent: the agent that the record names; the empty str stands for the writer's agent.
         error: the reason for the act, if there is one.
     """
     batch, board, _agent, now_us = writer
@@ -207,7 +207,7 @@ def stage(
     if is_there and claim is None:
         former = before.event
         has_fewer_attempts = former is not None and former.order is not None and former.order[2] > attempts
-        # Wake a waiting claimer if the entry has a new place in the queue.
+        # Wake a waiting claimer if the entry's position in the queue has changed, or it has fewer attempts than before.
         if has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]:
             batch.calls += (partial(call_claimer, key),)
     return _new(EntryRecord, (event, lsn, now_us))
@@ -240,7 +240,7 @@ def _merge(
         raise type(error)(message, **{**error.facts, "path": key, "key": key}) from error
     except StatelogError:
         raise
-    except Exception as error:  # A reducer of the user may raise any exception.
+    except Exception as error:  # The user's reducer may raise any exception.
         error.add_note(f"statelog: raised by {write.spec} of entry {key!r}")
         raise
     slot = add_root(workspace, mapping.merge_batch(workspace, root, [(_VALUE_KEY, merged)], kind=kernels.KIND_DICT))
@@ -264,16 +264,16 @@ def _stage_plain(
     change: bytes,
     end: tuple[int, bytes],
 ) -> Place | None:
-    """Stage a record with one call of the kernel, and return the location of its value.
+    """Stage a record with a call of the kernel, and return the location of the entry's value.
 
-    Return None if the kernel cannot stage the record. The caller then takes the general path.
+    Return None if the kernel cannot stage the record. The caller then uses `_stage_in_general`.
 
     Args:
         writer: the writer.
         head: the fields of the event that come before the root.
         place: the location of the current value.
         rest: the fields of the event that come after the root, except `borrowed`.
-        before: the row of the key before the event, and whether the entry exists.
+        before: the index row of the key before the event, and whether the entry existed.
         change: see `Value.change`; empty if the value does not change.
         end: the LSN of the record, and the chain digest of the record before it.
 

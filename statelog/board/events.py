@@ -22,7 +22,7 @@ _RECORDS_MAX = 4096
 
 
 class Happened(NamedTuple):
-    """A record of the board as an event."""
+    """An event of the board: the record, its cursor, and the end of its commit."""
 
     found: EntryRecord
     cursor: str
@@ -71,7 +71,10 @@ def _read_event(view: View, lsn: int, commit: int) -> Happened:
 
 
 def before(view: View, happened: Happened) -> EntryRecord | None:
-    """Return the entry as it was before an event. Return None if it did not exist, or if that record was removed."""
+    """Return the entry as it was before an event.
+
+    Return None if it did not exist, or if its earlier record was removed.
+    """
     lsn = happened.found.event.before
     try:
         found = read_entry(view, lsn) if lsn else None
@@ -81,7 +84,7 @@ def before(view: View, happened: Happened) -> EntryRecord | None:
 
 
 def next_expiry_us(view: View, board: int) -> int | None:
-    """Return the earliest expiry that is not recorded yet, or None."""
+    """Return the earliest expiry time that is not recorded yet, or None."""
     prefix = keys.encode_thread_prefix(b"E", board)
     place = next((place for place, _payload in view.transaction.scan_index(prefix)), None)
     return None if place is None else board_keys.decode_expiry_us(place)

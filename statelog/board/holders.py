@@ -1,4 +1,4 @@
-"""Claims of entries, and leases: the holder, the deadline, and the next entry to claim.
+"""Finds and stages claims of entries, and leases: the holder, the deadline, and the next entry to claim.
 
 A claim is a commit, so only one claimer wins. The token of a claim is the LSN of its first record.
 Only a record ends a claim. A holder that is past its deadline may continue until another process
@@ -36,7 +36,7 @@ ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
 """A function that returns the index row of a key, and whether the entry exists."""
 
 _FORGOTTEN_US = 86_400_000_000
-"""The time after the deadline of a lease at which the next process that takes any lease records the end of this one."""
+"""When a lease has been past its deadline for this time, the next process that acquires any lease records its end."""
 
 _FORGOTTEN_MAX = 8
 
@@ -52,10 +52,10 @@ class ClaimFilter(NamedTuple):
     """Returns True if the rules allow the claim of a key."""
     attempts_max: int | None
     dead: str | None
-    """The prefix to which entries move after `attempts_max` claims. With None, such entries stay and are skipped.
+    """The prefix to which entries move after `attempts_max` claims. If it is None, these entries stay and are skipped.
     """
     check_write: Callable[[str], None] = lambda _key: None
-    """Raises AccessError if the handle may not write the new key of a moved entry."""
+    """Raises AccessError if the handle may not write the key to which an entry moves."""
     unless: tuple[str, ...] = ()
     """Prefixes of keys that the claimer does not accept, even if a pattern matches."""
 
@@ -89,7 +89,7 @@ class ClaimChoice(NamedTuple):
     lapsed: list[EntryRecord]
     """The accepted entries whose claims are past their deadlines."""
     wait_us: int | None
-    """The time until another entry becomes available without a commit; None if no such time is known."""
+    """The microseconds until one more entry becomes available without a commit; None if no such time is known."""
     snapshot_id: int | None = None
     """The number of the last commit that the search could see; None if it could also see uncommitted changes."""
 
@@ -104,7 +104,7 @@ def choose(
 
     Args:
         view: a view of the store.
-        board: the thread of the board.
+        board: the LSN of the board's thread.
         wanted: the entries that the claimer accepts.
         clock: the clock that deadlines are compared with.
         row: a function that reads index rows. A commit passes `EntryWriter.row`, which remembers them.
@@ -130,8 +130,8 @@ def choose(
 def deadlines(view: View, board: int, clock: ProcessClocks) -> Iterator[tuple[str, int]]:
     """Yield (key, microseconds until the deadline) of claims and leases.
 
-    Of the deadlines by this clock, yield those that are past and the first future one. Yield every
-    deadline by another clock, because the index does not sort them by this clock.
+    Of the deadlines with this clock's tag, yield those in the past and the first one in the future. Yield every
+    deadline with a different tag, because the index does not sort these deadlines by this clock.
     """
     prefix, start = keys.encode_thread_prefix(b"Q", board), b""
     own, boot_us = clock.tag, clock.boot_us()
@@ -142,7 +142,7 @@ def deadlines(view: View, board: int, clock: ProcessClocks) -> Iterator[tuple[st
             if tag == own:
                 yield key, deadline_us - boot_us
                 if deadline_us > boot_us:
-                    start = prefix + own + b"\xff" * 17  # Continue at the first deadline of the next clock.
+                    start = prefix + own + b"\xff" * 17  # Skip the later deadlines with this tag.
                     break
             else:
                 claim = read_entry(view, last_row(view, board, key)[0].lsn).claim
@@ -184,7 +184,7 @@ def _first_in(
             queued = board_keys.decode_queue_key(place)
             if not wanted.includes(queued.key):
                 continue
-            if is_delayed and queued.order_us > now_us:  # All further entries with this rank are delayed, too.
+            if is_delayed and queued.order_us > now_us:  # All further entries with this rank are also delayed.
                 waits.append(queued.order_us - now_us)
                 if queued.rank == 255:
                     return None
@@ -273,7 +273,7 @@ def check_held(view: View, key: str, token: int) -> EntryRecord:
 
 
 def check_held_in(batch: Batch, key: str, token: int) -> None:
-    """Raise LeaseLostError if a claim or lease has ended, as `check_held` does, within a commit."""
+    """Raise LeaseLostError if a claim or lease has ended. Include the changes that `batch` has staged."""
     board = batch.find_owner(LEASES_ID if is_lease(key) else BOARD_ID)
     if board is None:
         raise lost(key, token)
@@ -306,8 +306,8 @@ def lost(key: str, token: int) -> LeaseLostError:
 def claimer_record(view: View, found: EntryRecord) -> EntryRecord | None:
     """Return the record that names the agent that claimed an entry.
 
-    This is the record of the claim. If retention has removed that record, it is the oldest renewal
-    that is kept, or None if no renewal is kept.
+    This is the first record of the claim. If retention has removed the first record, return the oldest renewal that
+    still exists, or None if there is none.
     """
     claim = found.claim
     assert claim is not None
@@ -349,7 +349,7 @@ def complete(
 ) -> EntryRecord:
     """Stage the completion of a claimed entry: delete the entry, and store its result at `target`.
 
-    `schema` is the name and version of the schema of the result, or None for version 1.
+    `schema` is the name and version of the result's schema, or None for version 1.
     """
     key = found.event.key
     made = stage(writer, EntryAct.COMPLETE, key, NOTHING, place_of(found), value)
@@ -371,7 +371,10 @@ def bury(writer: EntryWriter, found: EntryRecord, wanted: ClaimFilter, error: st
 
 
 def _moved_in(writer: EntryWriter, target: str, attempts: int) -> EntryFields:
-    """Return the fields of an entry that moves to `target`. If an entry is claimed at that key, its claim is kept."""
+    """Return the fields of an entry after it moves to `target`.
+
+    If `target` already has a claimed entry, keep its claim.
+    """
     there = writes.find(writer, target)
     if there is None or there.claim is None:
         return EntryFields(attempts=attempts)
@@ -379,7 +382,7 @@ def _moved_in(writer: EntryWriter, target: str, attempts: int) -> EntryFields:
 
 
 def moved_to(key: str, prefix: str) -> str:
-    """Return the key that an entry gets below another prefix."""
+    """Return `prefix` followed by the last segment of `key`."""
     return prefix + key.rpartition("/")[2]
 
 
@@ -391,7 +394,7 @@ def _begin(lease_us: int, clock: ProcessClocks) -> Claimed:
 
 
 def holder(view: View, name: str) -> EntryRecord | None:
-    """Return the last record of a lease that was not released."""
+    """Return the last record of the lease called `name`, or None if nobody has acquired it since its last release."""
     board = view.thread_lsn(LEASES_ID)
     row = NO_ROW if board is None else last_row(view, board, f"/{name}")[0]
     return read_entry(view, row.lsn) if row.lsn else None

@@ -50,7 +50,7 @@ def check_key(key: str) -> None:
 
 
 def check_bound(argument: str, key: str) -> None:
-    """Check a key like `check_key`, for an argument with another name."""
+    """Check a key like `check_key`. The error calls it `argument`."""
     check_name(argument, key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     wild = _WILD.search(key)
     if wild is not None:
@@ -89,7 +89,7 @@ def _error(what: str, value: str, why: str) -> UsageError:
 
 
 def compile_pattern(pattern: str) -> KeyPattern:
-    """Compile a pattern. `*` and `?` match within a segment, `**` matches any number of whole segments.
+    """Compile a pattern. `*` and `?` match within a segment, and `**` matches any number of whole segments.
 
     `tasks/**` matches everything below `tasks`, and `**` matches every key.
 

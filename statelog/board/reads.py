@@ -54,7 +54,7 @@ class EntryRecord(NamedTuple):
         return self.event.order[1] if self.event.order else 0
 
     def is_there(self, now_us: int) -> bool:
-        """Return True if the entry exists at a time, which must not be before the time of the record."""
+        """Return True if the entry exists at `now_us`, which must not be before the time of the record."""
         return self.event.is_there and not 0 < self.event.expires_us <= now_us
 
 
@@ -113,11 +113,11 @@ def records_kept(view: View, board: int, key: str) -> Iterator[EntryRecord]:
 
 
 Row = tuple[str, bytes]
-"""An existing entry in the index: its key, and the LSN of its last record, encoded as a key of the log."""
+"""An existing entry in the index: its key, and the LSN of its last record, encoded as a log key."""
 
 
 class Span(NamedTuple):
-    """The keys to list, and their order. Both bounds are exclusive. An empty bound is no bound."""
+    """The keys to list, and their order. Both bounds are exclusive. An empty str means no bound."""
 
     after: str = ""
     before: str = ""
@@ -149,7 +149,7 @@ def scan(
                 for place, payload in pairs
                 if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
             ]
-            if wild == "*":  # This usual case is faster without the regular expression.
+            if wild == "*":  # In this frequent case, a search for a slash is faster than the regular expression.
                 rows = [row for row in rows if row[0].find("/", inside) < 0]
             elif wild != "**":
                 rows = [row for row in rows if fits(row[0])]
@@ -166,8 +166,8 @@ def scan(
 def _places(board: int, pattern: KeyPattern, span: Span) -> list[tuple[bytes, bytes]]:
     """Return the ranges of index keys that a scan must read. Each range excludes its upper bound.
 
-    The library's own keys begin with `RESERVED`, and may be many. The ranges leave them out unless the pattern asks for
-    them.
+    The library's own keys begin with `RESERVED`, and may be many. The ranges omit these keys unless the pattern begins
+    with `RESERVED`.
     """
     low = board_keys.encode_entry_key(board, pattern.prefix)
     high = low + b"\0" if pattern.is_key else keys.after_prefix(low)
@@ -246,7 +246,7 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
 
 
 def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
-    """Yield the LSNs of the records of entries after an LSN, the newest first. Skip removed records."""
+    """Yield the LSNs of entry records after `lsn`, the newest first. Skip removed records."""
     for place, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), reverse=True):
         found = keys.decode_event_lsn(place)
         if found <= lsn:
@@ -256,7 +256,7 @@ def records_since(view: View, board: int, lsn: int) -> Iterator[int]:
 
 
 def changed_since(view: View, board: int, lsn: int) -> list[str]:
-    """Return the keys that have records after an LSN, the key that was written last first."""
+    """Return the keys that have records after `lsn`, the most recently written first."""
     return list(dict.fromkeys(read_entry(view, each).event.key for each in records_since(view, board, lsn)))
 
 

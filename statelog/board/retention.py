@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 LOOKED_AT = 512
-"""The number of records that a turn of a policy examines after the end of the last turn, and again among the newest."""
+"""A turn of `GradualRetention` examines this many records from where the last turn ended, and as many of the newest."""
 
 HELD_MIN = 512
-"""A sweep starts when this many redacted records hold nodes, or a quarter of the kept nodes if that is more."""
+"""The number of redacted records with nodes at which a sweep starts; or a quarter of the nodes that the last sweep
+kept, if that is more.
+"""
 
 
 class RetentionRule(NamedTuple):
@@ -50,8 +52,8 @@ class RetentionRule(NamedTuple):
     def lets_go(self, view: View, board: int, found: EntryRecord, time_us: int, until: int) -> bool:
         """Return True if a record may be removed.
 
-        The last record of an existing entry stays. The record that was the entry's last one at LSN
-        `until` stays too, because a watcher that has read the log up to that LSN still needs it.
+        The last record of an existing entry stays. The record that was the entry's last one at LSN `until` also stays,
+        because a watcher that has read the log up to `until` still needs it.
         """
         key = found.event.key
         row, is_there = last_row(view, board, key)
@@ -75,10 +77,10 @@ def choose(engine: Engine, board: int, rules: Sequence[RetentionRule], lsns: Ite
 
     Args:
         engine: the store.
-        board: thread of the board.
+        board: the LSN of the board's thread.
         rules: the rules.
         lsns: LSNs of the records to examine, ascending.
-        until: later records stay; see `RetentionRule.lets_go`.
+        until: records after this LSN stay; see `RetentionRule.lets_go`.
     """
     time_us = now_us()
     chosen: dict[int, None] = {}
@@ -126,7 +128,7 @@ def _is_there(transaction: IndexedLog, board: int, lsn: int) -> bool:
 
 
 def prune(engine: Engine, board: int, rules: Sequence[RetentionRule], until: int) -> RetentionReport:
-    """Remove the records that rules do not keep, and erase the nodes that are not referenced any more."""
+    """Remove the records that the rules do not keep, and erase the nodes that are no longer referenced."""
     with engine.read() as view:
         lsns = list(records_of(view, board))
     report = let_go(engine, board, choose(engine, board, rules, lsns, until))
@@ -151,7 +153,7 @@ def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> Reten
 
 
 def keys_deleted(view: View, board: int, pattern: KeyPattern) -> Iterator[str]:
-    """Yield the keys that match a pattern and whose entries are deleted, if some of their records still exist."""
+    """Yield the matching keys whose entries are deleted but still have records."""
     beginning = encode_gone_key(board, pattern.prefix)
     skipped = len(beginning) - len(pattern.prefix.encode())
     for place, _payload in view.transaction.scan_index(beginning):
@@ -183,5 +185,5 @@ class GradualRetention:
 
 
 def rule_fields(rule: RetentionRule) -> dict[str, Any]:
-    """Return the rule as the value of the entry that stores a policy."""
+    """Return the fields of `rule`, as a policy entry stores them."""
     return {"pattern": rule.pattern.text, "keep_last": rule.keep_last, "max_age_s": rule.max_age_s}

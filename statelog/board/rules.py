@@ -22,7 +22,7 @@ VERBS = ("read", "write", "claim", "lease", "watch")
 _READING = ("read", "watch")
 
 _LOGGED_S = 1.0
-"""The minimum interval between two logged denials of an agent."""
+"""The minimum interval between two log messages about denials of the same agent."""
 
 _AGENTS_MAX = 1024
 
@@ -69,7 +69,7 @@ class Rights:
             raise UsageError(message, argument=argument, value=key)
 
     def check_any(self, verb: str, pattern: str) -> None:
-        """Raise AccessError if the agent has no right to any key."""
+        """Raise AccessError if the agent has no rule for `verb`. The error names `pattern`."""
         if not self._patterns.get(verb):
             raise self._denied(verb, f"any key that matches {pattern!r}", pattern)
 

@@ -14,15 +14,15 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.next: dict[str, _Node[T]] = {}
-        """The child nodes by the next segment of the patterns, including its wildcards."""
+        """The child nodes, by the next segment of their patterns. A segment may contain wildcards."""
         self.wild: dict[str, _Node[T]] = {}
-        """The child nodes whose segment has a wildcard, so that it may match many segments of keys."""
+        """The child nodes whose segment has a wildcard, so that it may match different segments of keys."""
         self.items: set[T] = set()
         """The items whose patterns end here."""
 
 
 class Trie(Generic[T]):
-    """A collection of items, each under a pattern of keys."""
+    """A collection of items, each stored under a key pattern."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -74,13 +74,13 @@ class Trie(Generic[T]):
 
 
 def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Node[T]]]:
-    """Return the children of a node that match segment `at` of a key, each with its own segment."""
+    """Return the (segment, child) pairs of `node` whose segment matches segment `at` of the key."""
     key = segments[at]
     if at == 0 and len(segments) > 1 and key == RESERVED[:-1]:
         return [(key, node.next[key])] if key in node.next else []
     steps = [
         step
-        for step in list(node.wild.items())  # The garbage collector may remove a child meanwhile.
+        for step in list(node.wild.items())  # This is a copy, because a finalizer may remove a child during the loop.
         if step[0] == "**" or compile_pattern(step[0]).fits(key)
     ]
     literal = node.next.get(key)

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from statelog.storage.notify.wake import Wake
 
 CLAIMER = b"c"
-"""The prefix of the subject of a waiter for an entry to claim. The patterns follow, one per line."""
+"""The first byte of the wake-up subject of a claimer, which waits for an entry. Its key patterns follow, one per line.
+"""
 
 HOLDER = b"l"
-"""The prefix of the subject of a waiter for a lease. The name of the lease follows."""
+"""The first byte of the wake-up subject of a waiter for a lease. The name of the lease follows."""
 
 
 @lru_cache(maxsize=1024)
@@ -38,7 +39,7 @@ def watch_bits(pattern: str) -> int:
 
 
 def claimer_subject(patterns: Sequence[KeyPattern]) -> bytes:
-    """Return the subject of a waiter for an entry. If the patterns are too long, use one that matches more keys."""
+    """Return the wake-up subject of a claimer. If the patterns are too long, use a wider, shorter pattern."""
     subject = CLAIMER + "\n".join(each.text for each in patterns).encode()
     levels = zip(*(each.prefix.split("/")[:-1] for each in patterns), strict=False)
     directory = [segments[0] for segments in takewhile(lambda segments: len({*segments}) == 1, levels)]
@@ -66,7 +67,7 @@ def call_claimer(key: str, wake: Wake) -> None:
 
 
 def holder_subject(name: str) -> bytes:
-    """Return the wake-up subject of a lease. If the name is too long, the subject has its digest instead."""
+    """Return the wake-up subject of a lease. If the name is too long, the subject contains the name's digest."""
     subject = HOLDER + name.encode()
     if len(subject) > WAKE_SUBJECT_SIZE_BYTES_MAX:
         return HOLDER + b"\0" + blake2b(name.encode(), digest_size=32).digest()
@@ -74,5 +75,5 @@ def holder_subject(name: str) -> bytes:
 
 
 def call_holder(name: str, wake: Wake) -> None:
-    """Wake the caller that has waited longest for a lease."""
+    """Wake the waiter that has waited longest for a lease."""
     wake.call_next(holder_subject(name).__eq__)

@@ -36,7 +36,7 @@ _new = tuple.__new__
 
 
 def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> EntryWriter:
-    """Return a writer of entries, or of leases. Create the thread that owns their records if it does not exist."""
+    """Return a writer of the entries or leases of thread `owner`. Create the thread if it does not exist."""
     board = batch.memory.owners.get(owner) or batch.find_owner(owner)
     if board is None:
         board = operations.create_thread(batch, owner, {}, anew=True)
@@ -123,8 +123,8 @@ def sweep(writer: EntryWriter, count: int) -> int:
 def set_anew(found: EntryRecord | None, how: tuple[int, EntryFields], now_us: int) -> EntryFields:
     """Return the fields of an entry after `set`, other than its value.
 
-    A claimed entry keeps its claim and its number of attempts. `how` is a pair: the delay in
-    microseconds until the entry may be claimed, and the new fields.
+    A claimed entry keeps its claim and its number of attempts. `how` is a pair: the delay in microseconds until the
+    entry may be claimed, and the new fields, which have the lifetime in place of `expires_us`.
     """
     delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim, _schema) = how
     expires_us = now_us + ttl_us if ttl_us else 0

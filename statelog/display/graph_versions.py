@@ -104,20 +104,20 @@ def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated:
         for pair in pairs
         if pair is not None
     ]
-    "".join(names).encode()  # Raises for lone surrogates.
+    "".join(names).encode()  # This raises UnicodeEncodeError for lone surrogates, so that `encode` returns None.
     return [*map(_short_name, names)], b"".join([head, *middle, out])
 
 
 @lru_cache(maxsize=1024)
 def _parse(version: str) -> tuple[int, bytes] | None:
-    """Return the number and the random suffix of a version, or None if its form differs."""
+    """Return the number and the random suffix of a version, or None if the version has a different form."""
     number, chance = int(version[:_NUMBER_WIDTH]), bytes.fromhex(version[_NUMBER_WIDTH + 1 :])
     is_exact = len(chance) == _CHANCE_SIZE_BYTES and number >= 0 and f"{number:032}.{chance.hex()}" == version
     return (number, chance) if is_exact else None
 
 
 def _time_us(text: str) -> int | None:
-    """Return a time in microseconds, or None if its form differs."""
+    """Return a time in microseconds, or None if the text has a different form."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is not UTC or time < _EPOCH or time.isoformat() != text:
         return None
@@ -163,7 +163,7 @@ def decode(short_names: list[str | int | bytes], numbers: bytes) -> dict[str, An
 
 
 def _read(numbers: bytes, at: int) -> tuple[int, int]:
-    """Decode a number. Return it and the offset after it."""
+    """Decode a LEB128 number. Return the number and the offset after it."""
     number = shift = 0
     while True:
         byte = numbers[at]

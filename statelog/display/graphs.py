@@ -55,7 +55,7 @@ def graph_cells(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> 
 
 
 def _nodes(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> list[str]:
-    """Return the nodes that ran since the parent, which have seen other versions than in the parent."""
+    """Return the nodes that ran since the parent: the versions that they have seen differ from those in the parent."""
     before = {} if parent is None else _versions_seen(parent)
     after = _versions_seen(checkpoint)
     return sorted(node for node, seen in after.items() if not node.startswith("__") and seen != before.get(node))

@@ -1,4 +1,4 @@
-"""Threads, checkpoints, differences and values as escaped HTML of bounded size, for notebooks."""
+"""Shows threads, checkpoints, differences and values in notebooks, as escaped HTML of bounded size."""
 
 from __future__ import annotations
 

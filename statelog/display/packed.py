@@ -30,7 +30,7 @@ QUARANTINED_NAME = "statelog/quarantined"
 _SIZE = struct.Struct(">I")
 _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
-"""The msgpack extension code of an object that wraps one value, such as a secret or an enum member, in LangGraph."""
+"""LangGraph's msgpack extension code for an object that wraps one value, such as a secret or an enum member."""
 _TEXT_CHARACTERS_MAX = 500
 """The maximum number of characters of a text in the repr of an object."""
 
@@ -99,9 +99,9 @@ def _is_cut(first: Any) -> bool:
 
 
 def shown_msgpack(data: bytes) -> Any:
-    """Return the value of msgpack bytes as plain types and `Constructed`. Return only the size of other bytes.
+    """Decode msgpack bytes to plain types and `Constructed`. If the bytes are not msgpack, return only their size.
 
-    Other bytes may contain a secret of an unknown class.
+    Bytes in an unknown form may contain a secret.
     """
     if data == SNAPSHOT:
         return Constructed("DeltaSnapshot", ())
@@ -112,7 +112,10 @@ def shown_msgpack(data: bytes) -> Any:
 
 
 def shown_serialised(type_: str, data: bytes) -> Any:
-    """Return a readable form of another serialiser's value, as far as possible without that serialiser."""
+    """Return a readable form of a value packed by a different serialiser.
+
+    Show only its type and size if it is not bytes.
+    """
     if type_ == "null":
         return None
     if type_ in ("bytes", "bytearray"):
@@ -227,9 +230,9 @@ def _split(data: bytes) -> list[bytes] | None:
 
 
 def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """Decode a value. Return it and the offset after it.
+    """Decode a value. Return the value and the offset after it.
 
-    Raises ValueError, IndexError and others if it is not msgpack.
+    Raises ValueError, IndexError and others if the data is not msgpack.
     """
     if depth > _DEPTH_MAX:
         raise ValueError(depth)
@@ -285,7 +288,7 @@ def quarantined_text(check: str, reason: str) -> str:
 
 
 def _extension(code: int, data: bytes, depth: int) -> Any:
-    """Return the value of an extension of LangGraph's serialiser: an object's parts, a snapshot or an array."""
+    """Return the value of a msgpack extension of LangGraph's serialiser: an object's parts, a snapshot or an array."""
     if code == QUARANTINED_CODE:
         value, _end = _read(data, 0, depth)
         return quarantined_text(value[2], value[1])

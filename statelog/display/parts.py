@@ -1,4 +1,4 @@
-"""The contents of trees and tables, independent of the output. Their size and the data read are bounded."""
+"""Makes the contents of trees and tables for every output. Their size and the amount of data read are bounded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def label(key: object) -> str:
 
 
 def size_of(value: Any) -> str:
-    """Return the type of a value with members, and their number."""
+    """Return the number of members as text, such as `3 keys` or `1 item`."""
     noun = "key" if isinstance(value, Mapping) else "item"
     return f"{len(value):,} {noun}{'' if len(value) == 1 else 's'}"
 

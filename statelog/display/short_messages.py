@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Split = Callable[[bytes], list[bytes] | None]
-    """Returns the encoded items of an array in msgpack, or None for anything else."""
+    """Returns the encoded items of a msgpack array, or None for anything else."""
 
 _CODE, _OBJECT_CODE = b"\x52", b"\x05"
 """Extension codes of a short message, and of an object built from its fields: [module, name, fields, method]."""
 _WIDTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
-"""The number of bytes of an extension's size, by the first byte of the extension."""
+"""The width in bytes of an extension's size field, by the first byte of the extension."""
 _SIZES_MIN = {1: 0, 2: 1 << 8, 4: 1 << 16}
-"""The smallest size that needs this number of bytes, by the number of bytes."""
+"""The smallest size that needs a size field of this width, by the width."""
 _FIXMAP, _ARRAY, _FIXED_COUNT_MAX = 0x80, 0x90, 15
 _FIXED_MAX = 0x7F
-"""The greatest number that is one byte in msgpack."""
+"""The greatest number that msgpack encodes in one byte."""
 _UINT16 = b"\xcd"
 _ESCAPED = b"\x00"
 _NIL, _MAP, _LIST, _ANY = b"\xc0", b"\x80", b"\x90", b""
@@ -53,7 +53,7 @@ class _Form(NamedTuple):
     """The bytes with which the serialiser writes the messages of one class."""
 
     number: int
-    """The number of the class in files. It must never change."""
+    """The number that stands for the class in files. It must never change."""
     before: bytes
     """The bytes before the content."""
     keys: list[bytes]
@@ -101,22 +101,23 @@ _FORMS = (
 )
 _BY_NUMBER = {bytes([form.number]): form for form in _FORMS}
 _USUAL = {form.alone: (form, True) for form in _FORMS} | {form.with_id: (form, False) for form in _FORMS}
-"""The form of a short message by its first bytes, with True if it has only a text, False if also an id.
+"""Maps the first bytes of a short message to its form, and to True if the message has only a text, or False if it also
+has an id.
 """
 _UNUSUAL = (None, False)
 _SAME = slice(0, 35)
-"""The slice of `before` in which all forms differ."""
+"""The beginning of `before`, which differs between the forms."""
 _BY_BEGINNING = {form.before[_SAME]: form for form in _FORMS}
 
 
 def is_short(data: bytes) -> bool:
-    """Return True if a value in msgpack is a message in its short form."""
+    """Return True if a msgpack value is a message in its short form."""
     width = _WIDTHS.get(data[0], 0) if data else 0
     return width > 0 and data[1 + width : 2 + width] == _CODE
 
 
 def shorten(data: bytes, split: Split) -> bytes:
-    """Return the short form of a message in msgpack. Return any other value unchanged."""
+    """Return the short form of a msgpack message. Return any other value unchanged."""
     width = _WIDTHS.get(data[0], 0)
     if not width:
         return data
@@ -181,7 +182,7 @@ def lengthen_all(values: Sequence[bytes], split: Split) -> list[bytes]:
     """Return the original values of short forms, byte for byte. Other values are returned unchanged.
 
     Raises:
-        FormatError: a newer release has stored a value.
+        FormatError: a value was stored by a newer release.
     """
     made = []
     for data in values:
@@ -253,7 +254,7 @@ def _of_number(number: bytes) -> _Form:
 
 
 def _text_of_uuid(id: bytes) -> bytes:
-    """Return an id in the serialiser's form. An id that is not a UUID is stored in that form."""
+    """Return an id in the serialiser's form. An id that is not a UUID is already stored in this form."""
     if not id.startswith(_UUID_BYTES):
         return id
     digits = id[2:].hex().encode()

@@ -1,4 +1,4 @@
-"""Shows threads, checkpoints, differences and values with rich. rich is imported on its first call."""
+"""Shows threads, checkpoints, differences and values with rich. rich is imported only when a function is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A builder of trees from a stream of entries and whole subtrees. FORMAT.md 4.2 to 4.5.
+"""Builds a tree from a stream of entries and whole subtrees. FORMAT.md 4.2 to 4.5.
 
 Invariant T1: whether a chunk closes depends only on its own entries. A closed chunk can therefore be reused wherever
 all levels below it are at a boundary. So an edited tree equals a tree built from scratch, and an edit rewrites only one
@@ -29,7 +29,7 @@ class _Open:
 
 
 class Builder:
-    """A builder of one tree from entries that are pushed in order."""
+    """Builds one tree from entries that are pushed in order."""
 
     def __init__(self, workspace: Workspace, kind: int, key: bytes = b"") -> None:
         self._workspace = workspace

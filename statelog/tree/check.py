@@ -1,4 +1,4 @@
-"""A check of the content of one node, which also lists its children."""
+"""Checks the content of one node, and lists the node's children."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def check_node(type_: int, data: bytes, content_size: int, lsn: int) -> Iterator
         (type, digest, LSN, number) of each child.
 
     Raises:
-        CorruptionError: the content is malformed, or the number of locators is not the number of
-            children.
+        CorruptionError: the content is malformed, or the number of locators differs from the number of children.
     """
     if type_ == PIECE or (type_ == LEAF and content_size == len(data)):
         if type_ == LEAF:

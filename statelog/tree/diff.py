@@ -25,7 +25,7 @@ _REMEMBERED_MAX = 64
 
 
 class SlotChange(NamedTuple):
-    """A changed slot: that of the old tree, that of the new tree, or both."""
+    """A slot that differs between two trees. `old` or `new` is None if that tree lacks the slot."""
 
     old: ValueSlot | None
     new: ValueSlot | None
@@ -40,7 +40,7 @@ class _Path(NamedTuple):
 
 
 class _Cursor:
-    """A cursor that reads a tree one position at a time, and caches the parsed nodes of the last path."""
+    """Reads a tree one position at a time, and caches parsed nodes for the next position."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -59,7 +59,10 @@ class _Cursor:
         return table
 
     def look(self, position: int, *, ends: bool = False) -> _Path:
-        """Return the nodes and the slot that begin at `position`. With `ends`, return those that end there."""
+        """Return the slot at `position`, and the nodes that begin with this slot.
+
+        With `ends`, return the nodes that end with this slot.
+        """
         nodes: list[tuple[bytes, int]] = []
         for level, covered, node in self._groups:
             if position >= covered:
@@ -100,7 +103,7 @@ class _Cursor:
 
 
 def _shared(a: _Path, b: _Path) -> int:
-    """Return the number of entries in the largest common node, 1 if only the slots are equal, or 0."""
+    """Return the number of entries in the largest node on both paths, 1 if only the slots are equal, or 0."""
     theirs = dict(b.nodes)
     for digest, covered in a.nodes:
         if theirs.get(digest) == covered:
@@ -174,7 +177,10 @@ def _diff_middle(
 
 
 def align(a: Sequence[bytes], b: Sequence[bytes]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the (position in a, position in b) of items that differ, in order. The side without the item has None."""
+    """Yield the (position in a, position in b) of items that differ, in order.
+
+    The position is None on the side that lacks the item.
+    """
     blocks: Sequence[tuple[str, int, int, int, int]]
     if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
         blocks = [("replace", 0, len(a), 0, len(b))]

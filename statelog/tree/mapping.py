@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DENSE = 8
-"""The density from which a batch rewrites the whole tree: one change for every 8 entries. Finding each entry would be
-slower.
+"""A batch with more than one change for every 8 entries rewrites the whole tree, because finding each entry is slower.
 
 """
 
@@ -147,7 +146,7 @@ def merge(workspace: Workspace, slot: ValueSlot, batch: Batch, *, top: bool = Tr
 
 
 def _may_be_small(tree: Tree, merged: Node, batch: Batch) -> bool:
-    """Return False if the batch only added entries, so that the value is not below a tree's minimum size."""
+    """Return False if the batch only added entries, because the value then cannot have become too small for a tree."""
     return kernels.root_read(*merged).count != tree.count + len(batch)
 
 

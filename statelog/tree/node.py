@@ -23,15 +23,18 @@ REF_BYTE_MIN = 0xFC
 REF_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 
 DEDUP_SIZE_BYTES_MIN = 4096
-"""The minimum size of a leaf that is deduplicated by digest across the store. Roots of strings always are."""
+"""The minimum size of a leaf that is deduplicated by digest across the store.
+
+Roots of strings are deduplicated at any size.
+"""
 
 _STRING_KINDS = (5, 6)
 
 
 def is_shared_widely(type_: int, content_size: int, first_byte: int) -> bool:
-    """Return True if the node's digest is indexed.
+    """Return True if the index stores the node's digest, for deduplication across the store.
 
-    Roots of lists are not, because each append would add an index entry.
+    The index does not store roots of lists, because each append would add an index entry.
     """
     if type_ == LEAF:
         return content_size >= DEDUP_SIZE_BYTES_MIN
@@ -154,7 +157,7 @@ class Workspace:
             known = self._find_large(digest)
         if known is not None:
             if content_size < len(data) and not self.has_garbage:
-                # The node already exists, so its children in the record being built are not needed.
+                # The node already exists, so any children that the record being built has for it are garbage.
                 own = b"\x00" in data[content_size:]
                 self.has_garbage = own and any(not lsn for lsn, _number in read_locators(data, content_size))
             return digest, known[0], known[1]

@@ -1,4 +1,4 @@
-"""The replacement of a few neighbouring entries without moving a chunk boundary, so that only one path is written.
+"""Replaces a few neighbouring entries without moving a chunk boundary, so that only one path is written.
 
 The result equals that of `splice`, without visiting the rest of the tree. By T1, nothing else changes if each edited
 chunk still closes at its end and not before. Otherwise `patch` returns None.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Edit(NamedTuple):
-    """An edit that replaces the entries [start, stop) by `added` new entries."""
+    """An edit that replaces the entries [start, stop) with `added` new entries."""
 
     start: int
     stop: int
@@ -44,7 +44,7 @@ def patch(tree: Tree, edit: Edit) -> Node | None:
 
 
 def _patch_group(tree: Tree, place: int, level: int, node: Node, edit: Edit) -> Node | None:
-    """Apply the edit to an open level or to the tail. Positions are relative to that group."""
+    """Apply the edit to an open level or to the tail. Positions are relative to `node`."""
     head = tree.head
     spine = list(head.levels)
     if level == 0:

@@ -46,7 +46,7 @@ _SEQUENCES = (kernels.KIND_LIST, kernels.KIND_TUPLE)
 
 
 def replace(workspace: Workspace, current: ValueSlot | None, item: bytes, *, key: bytes = b"") -> ValueSlot:
-    """Replace the value by the write. Pieces of the old value that recur in the new value are reused."""
+    """Replace the value with the write. Reuse pieces of the old value that recur in the new value."""
     if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
         open_root(workspace, current).know_all()
     return encode_slot(workspace, item, top=True, key=key)
@@ -116,11 +116,10 @@ def union(workspace: Workspace, current: ValueSlot | None, item: bytes) -> Value
 
 
 def _are_told_apart_by_bytes(workspace: Workspace, current: ValueSlot, elements: list[bytes]) -> bool:
-    """Return True if elements that are equal in Python also have equal bytes, unlike 1, 1.0, True and Decimal(1).
+    """Return True if no two elements are equal in Python but differ in bytes, as 1, 1.0, True and Decimal(1) do.
 
-    Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number
-    of another kind that is already in the set. Elements are sorted by bytes, so a search by prefix
-    finds such numbers.
+    Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number of a different kind
+    that is already in the set. Elements are sorted by bytes, so a search by prefix finds numbers of these kinds.
     """
     majors = {element[0] >> 5 for element in elements}
     if not majors <= {0, 1, 2, 3}:
@@ -159,7 +158,7 @@ def merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> Value
 
 
 def deep_merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
-    """Merge like `merge`, but merge recursively if both have a dict under a key."""
+    """Merge like `merge`. If both sides have a dict under a key, merge the two dicts recursively."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     if not _has_other_keys(workspace, current, item):
@@ -284,7 +283,7 @@ def _require_dict(workspace: Workspace, current: ValueSlot, item: bytes) -> None
 
 
 def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item: bytes) -> T:
-    """Call a kernel on two items. If it fails, its error names the kinds of both."""
+    """Call a kernel on two items. If the kernel fails, the error names the kinds of both items."""
     try:
         return kernel(held, item)
     except ReducerTypeError:
@@ -293,7 +292,10 @@ def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item:
 
 
 def _without_key(workspace: Workspace, slot: ValueSlot) -> ValueSlot:
-    """Return a list without the key of a keyed list, which it has if an earlier schema version used `upsert`."""
+    """Convert a keyed list, which exists if an earlier schema version used `upsert`, to a list.
+
+    Return other slots unchanged.
+    """
     if not is_tree(slot) or root_kind(workspace, slot) != kernels.KIND_KEYED:
         return slot
     workspace.has_garbage = True

@@ -76,7 +76,7 @@ def edit(
 
 
 class Identities:
-    """A finder of the items of a keyed list by identity, which is the encoded value under the list's key.
+    """Finds the items of a keyed list by identity. An identity is the encoded value under the list's key.
 
     Each level-1 node stores a 16-bit fingerprint of every identity below it. The fingerprints below
     each node of level 2 or higher are joined once and cached by digest (`cache`). So a lookup in a
@@ -176,7 +176,7 @@ def upsert(
 ) -> ValueSlot:
     """Return the slot of a keyed list after the operations (is removal, item or identity), in order.
 
-    An item replaces the existing item with its identity. If there is none, it is appended.
+    An item replaces the existing item with the same identity, or is appended if there is none.
 
     Raises:
         ReducerTypeError: the identity to remove does not exist.

@@ -1,4 +1,4 @@
-"""Edits of a tree at any positions. The edited paths are rewritten, and the rest is shared."""
+"""Edits a tree at any positions. Only the edited paths are rewritten; the rest is shared."""
 
 from __future__ import annotations
 

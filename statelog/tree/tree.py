@@ -1,4 +1,4 @@
-"""Reading of a tree by position, by key or in ranges, and copying of ranges into a builder."""
+"""Reads a tree by position, by key or in ranges, and copies ranges into a builder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statelog.tree.builder import Builder
 
 STRIDE = 6
-"""The count of numbers per entry in `kernels.entries_table`: start, slot start, end, covered, LSN, node."""
+"""The number of ints per entry in the result of `kernels.entries_table`: start, slot start, end, covered, LSN, node."""
 
 LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
 """The kinds of trees that store a Python list."""
@@ -29,8 +29,9 @@ _new = tuple.__new__
 
 
 _FEW = 64
-"""The maximum number of entries that are found one child at a time. For more entries, every node on the path is parsed
-once.
+"""The maximum number of entries that are read by searching for each child.
+
+To read more entries, every node on the path is parsed once.
 """
 
 
@@ -125,7 +126,7 @@ class Tree:
 
     @staticmethod
     def slots_in(node: Node, table: list[int]) -> list[ValueSlot]:
-        """Return the slots of level-0 entries of a node. `table` is their part of the node's table."""
+        """Return the slots of the level-0 entries in `table`, which is a part of the node's table."""
         data, numbers = node.data, iter(table)
         return [
             _new(ValueSlot, (data[slot_at if slot_at < end else at : end], lsn, number))
@@ -197,7 +198,7 @@ class Tree:
     # --- by key -------------------------------------------------------------
 
     def find(self, key_item: bytes) -> tuple[int, ValueSlot | None]:
-        """Find a key. Return its position, or that of its insertion, and its slot or None."""
+        """Return the position and slot of a key. If the key is missing, return its insertion position and None."""
         before = 0
         kind = self.head.kind
         for level, covered, group in self.groups() if self.head.levels else ((0, 0, self.node),):

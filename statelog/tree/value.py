@@ -120,7 +120,7 @@ def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> ValueSlot:
 
 
 def push_pairs(builder: Builder, pairs: list[tuple[bytes, ValueSlot]]) -> None:
-    """Push (key item, slot) entries of a dict, in ascending order."""
+    """Push the (key item, slot) entries of a dict, which must be in ascending order."""
     builder.push(
         0,
         b"".join([part for key_item, slot in pairs for part in (key_item, slot.data)]),
@@ -167,7 +167,7 @@ def identity_of(item: bytes, key_item: bytes) -> bytes:
 
 
 def fingerprint(identity: bytes) -> int:
-    """Return the 16-bit fingerprint of an item's identity that a keyed list stores."""
+    """Return the 16-bit fingerprint that a keyed list stores for an item's identity."""
     return kernels.content_hash(identity) & 0xFFFF
 
 
