@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from statelog.testing.history import History
 
 POINTS = faults.POINTS
-"""Names of the fault points, in the order in which a creation and a commit pass them."""
+"""Names of the fault points, in the order in which the creation of a store and then a commit pass them."""
 
 FURTHER_COMMIT = Commit("after the crash", ({},))
 """The last commit of `assert_recovered`, which checks that the store works."""
@@ -45,7 +45,7 @@ class CrashResult:
 
     Attributes:
         acknowledged: the number of operations that the child acknowledged.
-        recovered: the number of operations found in the store: the same, or one more.
+        recovered: the number of operations found in the store: `acknowledged`, or one more.
         killed: True if SIGKILL ended the child. False if it finished, because it passed the
             fault point less often than requested.
     """
@@ -99,7 +99,7 @@ class Child:
 
     def await_acknowledged(self, count: int) -> None:
         """Wait until `count` operations are acknowledged, or the child has ended."""
-        while self.acknowledged < count and os.read(self._process.out, 1):  # Read without a buffer, like `wait`.
+        while self.acknowledged < count and os.read(self._process.out, 1):  # A buffer would hide bytes from `wait`.
             self.acknowledged += 1
 
     def kill(self) -> None:
@@ -138,7 +138,7 @@ def crash_at(
         path: a path without a store.
         history: the operations.
         point: one of `POINTS`.
-        occurrence: the pass of the point at which the child dies. 1 is the first.
+        occurrence: the child dies when it passes the point for the n-th time, from 1.
         schema: the schema of every thread.
         durability: the durability of the store.
         acknowledges_early: see `Child`.

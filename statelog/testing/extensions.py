@@ -34,5 +34,5 @@ def extension(name: str) -> Any | None:
 
 
 def extension_names() -> tuple[str, ...]:
-    """Return the names of all adapters that have such a module, installed or not."""
+    """Return the names of all adapters with an extension module, whether or not their packages are installed."""
     return tuple(_MODULES)

@@ -22,7 +22,7 @@ def identical(first: object, second: object) -> bool:
 
 
 def exact_form(value: Any) -> Hashable:
-    """Return a hashable form, which is equal for two values if and only if they are identical."""
+    """Return a hashable form of a value. Two values have equal forms if and only if they are `identical`."""
     value = value.to_python() if hasattr(value, "to_python") else value
     form: Hashable = value
     if isinstance(value, float):

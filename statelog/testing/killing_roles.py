@@ -36,16 +36,16 @@ PAIR_KEEPS = 20
 _PAUSE_S_MAX = 0.004
 _READS_PER_LINE = 50
 _TOGETHER_OF = 5
-"""One commit in this many also writes to the writer's second thread, in one transaction."""
+"""One commit in this many also writes to the writer's second thread, in the same transaction."""
 
 
 def thread_of(number: int) -> str:
-    """Return the thread of a writer that keeps all versions."""
+    """Return the id of the writer's first thread, which keeps all versions."""
     return f"writer {number}"
 
 
 def pair_of(number: int) -> str:
-    """Return the second thread of a writer, whose old versions are removed."""
+    """Return the id of the writer's second thread, from which the keeper removes old versions."""
     return f"pair {number}"
 
 

@@ -38,7 +38,7 @@ killing_roles.run(sys.argv[1:])
 _ROLES = ("writer", "writer", "writer", "writer", "reader", "reader", "reader", "keeper")
 _WRITERS = _ROLES.count("writer")
 _STUCK_S = 20.0
-"""If there is no commit for this time, a lock was not released. A busy machine may need a second or two."""
+"""If no commit is made for this time, a lock was not released. A commit on a busy machine may take a second or two."""
 
 _START_S = 60.0
 _OPEN_S_MAX = 10.0
@@ -247,7 +247,7 @@ def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
 
 
 def _count_readers(path: Path) -> tuple[int, int]:
-    """Return the number of used reader slots, and the most that were used at one time. Both are 0 without a store."""
+    """Return the current and the maximum number of used reader slots. Both are 0 if the store does not exist."""
     try:
         store_file = open_engine(path, read_only=True).store_file
     except StoreNotFoundError:
@@ -281,7 +281,7 @@ def _look_at_end(killing: _Killing) -> None:
 
 
 def _look_at_writer(store: Store, number: int, acknowledged: int, report: KillReport) -> None:
-    """Check that a thread has versions 0 to the last acknowledged one, each once, and at most one more."""
+    """Check that a writer's thread has every version up to `acknowledged`, each once, and at most one more."""
     thread = store.thread(thread_of(number), schema=SCHEMA)
     found = [(each.version, each.id, each.metadata["n"]) for each in thread.history()]
     versions = [version for version, _id, _n in found]

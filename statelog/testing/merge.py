@@ -1,4 +1,4 @@
-"""Merges writes with channels, in plain Python."""
+"""Merges writes into channels, in plain Python."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_write(reducer: Reducer, channel: str, write: Any) -> None:
 
 
 def merge_write(reducer: Reducer, state: Mapping[str, Any], channel: str, write: Any) -> Any:
-    """Return the channel's new value. With most reducers, the first write is the value.
+    """Return the channel's new value. With most reducers, the first write becomes the value.
 
     Raises:
         ReducerTypeError: the write does not merge with the value.

@@ -1,6 +1,6 @@
 """Starts processes by forking one that has imported everything, in a tenth of the time that Python takes to start.
 
-The process of the nursery waits for calls. For each call, it forks a monitor, which forks the child. The child does its
+The nursery process waits for requests. For each request, it forks a monitor, which forks the child. The child does its
 job, and the monitor reports the child's pid and exit status.
 """
 
@@ -24,7 +24,7 @@ from functools import cache
 _SIZE = struct.Struct("<q")
 _SERVE = "from statelog.testing import crash; crash._run_child()"
 _PASSING = ("PYTEST_CURRENT_TEST",)
-"""Environment variables that do not affect statelog, and change all the time."""
+"""Environment variables that often change, and do not affect statelog."""
 
 
 class Born:
@@ -137,7 +137,7 @@ class _Nursery:
         if self._calls is None:
             return
         with suppress(OSError):
-            self._calls.shutdown(socket.SHUT_RDWR)  # Forked processes may have this end open, too.
+            self._calls.shutdown(socket.SHUT_RDWR)  # Forked processes may also have it open.
         self._calls.close()
         self._calls = None
         with suppress(ChildProcessError):
@@ -160,7 +160,7 @@ def _nursery() -> _Nursery:
 
 
 def serve(descriptor: int) -> bytes:
-    """Fork for every call. Return only in the children, with their jobs. The process ends when its parent ends."""
+    """Fork a child for each request. Return only in a child, with its job. The process ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as calls:
         while True:

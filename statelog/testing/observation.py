@@ -185,7 +185,7 @@ def _payload(codec: str, payload: Any) -> Any:
 
 
 def _order(shown: Any) -> bytes:
-    """Return the sort key of plain data. The repr would not do, because Python refuses the repr of a very long int."""
+    """Return a sort key for plain data. This is not the repr, because Python refuses the repr of a very long int."""
     return marshal.dumps(shown, 0)
 
 
@@ -281,7 +281,7 @@ def is_deleted(held: Any, id: str) -> bool:
 
 
 def _policies(store: Store) -> list[Any]:
-    with session_of(store).read() as view:  # `statistics` also reports the policies, but measures the whole store.
+    with session_of(store).read() as view:  # `Store.statistics` would measure the whole store.
         return [plain(each) for each in stored_policies(view)]
 
 

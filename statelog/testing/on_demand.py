@@ -17,11 +17,11 @@ def on_demand(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[s
 
     Args:
         package: the package that gets the `__getattr__`.
-        modules: the names by the module of the package that has them.
+        modules: for each module of the package, the names to import from it.
 
     Returns:
-        A function of a name. It raises AttributeError for other names. Without Hypothesis, it raises
-        ModuleNotFoundError, which names the extra to install.
+        A function that returns the object with a name. It raises AttributeError for other names. Without Hypothesis,
+        it raises ModuleNotFoundError, which names the extra to install.
     """
     module_of = {name: module for module, names in modules.items() for name in names}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
 THRESHOLDS_BYTES = (INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX, 8192, BLOB_SIZE_BYTES_MIN)
-"""Encoded sizes at which values begin to be stored in another way."""
+"""Encoded sizes from which values are stored in a different way."""
 
 _EDGE_BITS = (3, 5, 8, 16, 24, 32, 53, 63, 64, 65, 512)
 _EDGE_INTEGERS = tuple(sign * (2**bits + near) for bits in _EDGE_BITS for near in (-1, 0, 1) for sign in (1, -1))
@@ -226,7 +226,7 @@ _MIXED = {name: _WRITES[name] if name == "longest" else _now_and_then(name) for 
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:
-    """Generate writes to one channel of `SCHEMA`, which its reducer accepts."""
+    """Generate writes that the reducer of one channel of `SCHEMA` accepts."""
     return _WRITES[channel]
 
 

@@ -108,7 +108,7 @@ class Agreements:
         """Run the checks on a store. Return those that failed.
 
         Args:
-            store: the store. No process may write to it meanwhile.
+            store: the store. No process may write to it during the checks.
             roads: names of checks, from `ROADS`. If it is left out, all checks run.
         """
         store.flush()
@@ -137,7 +137,7 @@ class Agreements:
             del self._earlier[sorted(self._earlier)[len(self._earlier) // 2]]
 
     def _compared(self, copy: Store, observed: dict[str, Any]) -> list[str]:
-        """Return the differences between a copy and the store. There are none if log and index are equal bytes."""
+        """Return the differences between a copy and the store: none if the bytes of log and index are equal."""
         self._spoil_copy(copy)
         if _tables(copy) == self._tables:
             return []
@@ -207,7 +207,7 @@ class Agreements:
         return self._compared(copy, observed)
 
     def _copied_on(self, _store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare a copy of the copy of `_increments_in_a_row`. The copy skips one check in three, then catches up."""
+        """Compare a copy of the copy in `_increments_in_a_row`. It skips one check in three, and catches up later."""
         if self._increments is None or self._turn % 3 == 1:
             return []
         if self._copy_of_copy is None:
@@ -219,7 +219,7 @@ class Agreements:
         with self._new_file() as path:
             store.image(path)
             with _opened(path) as copy:
-                copy.compact()  # If leases have ended, a compaction may append a removal record.
+                copy.compact()  # This may append a removal record for leases that have ended.
                 self._spoil_copy(copy)
                 shown = {**self._observe(copy), "log": observed["log"]}
                 return [*_problems(copy), *differences(observed, shown, ("the store", "the copy"))]
@@ -256,7 +256,7 @@ class Agreements:
             followed = self._follow()
         if self._spoil is None:
             return self._compared(followed, observed)
-        with self._new_file() as path:  # A follower is read-only, so an image of it is damaged instead.
+        with self._new_file() as path:  # A follower is read-only, so `spoil` damages an image of it.
             followed.image(path)
             with _opened(path) as copy:
                 return self._compared(copy, observed)

@@ -104,7 +104,7 @@ def use_versions(actor: Actor, rng: Random) -> None:
         elif (held := board.claim("tasks/versioned-*", lease_s=rng.choice(_LEASES_S))) is not None:
             actor.hold("claims", held)
     finally:
-        session_of(actor.store).owner.entry_schemas = None  # Observations then show entries as stored.
+        session_of(actor.store).owner.entry_schemas = None  # Show entries as stored in observations.
 
 
 @FAMILY.act(8)

@@ -1,4 +1,4 @@
-"""Acts on the store as a whole: compaction, rebuilding the index, shipping it to a fleet."""
+"""Acts on the store as a whole: compacting it, rebuilding its index, shipping it to a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated clock of all processes of a run. The driver advances it, often by a long jump."""
+"""The simulated clock that all processes of a run use. The driver advances it, often by a long jump."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SimulatedClock:
         self.advance(max(seconds, 0.0))
 
     def is_short(self, seconds: float) -> bool:
-        """Return True if a run waits in place instead of being suspended."""
+        """Return True if a wait of `seconds` is short, so that a run waits in place instead of being suspended."""
         return seconds <= _SHORT_S
 
 

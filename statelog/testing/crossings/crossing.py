@@ -225,7 +225,10 @@ class Crossing:
         return None
 
     def _reopen(self, before: dict[str, Any] | None = None, machine: int | None = None) -> tuple[str, str] | None:
-        """Reopen the store, and compare its contents. `machine` had the store open, by default the current one."""
+        """Reopen the store. Return a failure if its contents differ from `before`, or by default from those now.
+
+        `machine` is the machine that has had the store open, by default the current one.
+        """
         machine = self._machine if machine is None else machine
         with self._clock.standing():
             before = before or observe(self._actor.store, deleted=_IDS)

@@ -33,7 +33,7 @@ def listening() -> Iterator[list[str]]:
     logger, noisy, listener = logging.getLogger("statelog"), logging.getLogger("langgraph"), _Listener(heard)
     logger.addHandler(listener)
     level = noisy.level
-    noisy.setLevel(logging.ERROR)  # LangGraph warns about each value of a type that is not allowed.
+    noisy.setLevel(logging.ERROR)  # Suppress LangGraph's warnings about types that are not allowed.
     try:
         yield heard
     finally:

@@ -1,4 +1,4 @@
-"""The other processes that act on a store. They may be killed at any time."""
+"""The processes that act on a store in addition to the driver's own. They may be killed at any time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ActResult(NamedTuple):
 def do_here(actor: Actor, call: ActRequest) -> ActResult:
     """Perform an act in this process."""
     actor.clock.set(call.moment)
-    random.seed(call.seed)  # The library draws random numbers, for example to decide when to apply policies.
+    random.seed(call.seed)  # The library also draws random numbers, for example for when to apply policies.
     try:
         outcome = perform(acts()[call.act], actor, call.seed)
     except Exception:  # noqa: BLE001 - the error is reported
@@ -126,7 +126,7 @@ class Process:
         return ActResult("killed")
 
     def observe(self, moment: ClockReading, deleted: Iterable[str]) -> dict[str, Any] | None:
-        """Return the observation of the store in the process at a moment, or None if the store is not open there."""
+        """Return what the process observes in the store at `moment`, or None if the process does not have it open."""
         if not self._is_open:
             return None
         assert self._pipe is not None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 THREADS = ("chat", "chat-2", "job", "job/7", "notes", "über")
 COPIES = tuple(f"copy-{number}" for number in range(6))
-"""Threads that are usually created by copying other threads."""
+"""Ids of threads that are usually created by copying other threads."""
 
 AGENTS = ("ann", "bob", None)
 KEYS = ("a", "b", "tasks/1", "tasks/2", "tasks/3", "tasks/x/4", "done/1", "notes/n", "notes/long", "über/ä")
@@ -41,9 +41,9 @@ SCHEMAS: dict[str, Any] = {
 """Schemas by thread. A thread that is not listed has no schema, or the schema of the thread that it was copied from."""
 
 VERSIONED = ("versioned", "versioned-2")
-"""Threads with a versioned schema, of any of its versions."""
+"""Ids of threads whose schema is versioned. A thread may have any version of the schema."""
 VERSIONED_KEYS = ("tasks/versioned-1", "tasks/versioned-2", "notes/versioned-1")
-"""Keys of entries with a versioned schema, of any of its versions."""
+"""Keys of entries whose schema is versioned. An entry may have any version of the schema."""
 
 
 def _versions() -> tuple[statelog.Versioned[Any, Any], ...]:

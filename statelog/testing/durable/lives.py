@@ -30,7 +30,7 @@ class Effects:
         self.counts: Counter[Place] = Counter()
         self.names: dict[Place, str] = {}
         self.open: set[Place] = set()
-        """Steps that were called without a recorded result or failure. At-most-once steps count once they begin."""
+        """Steps without a recorded result or failure that were called, or are at-most-once and recorded as begun."""
         self.once = set(once)
         """Places of at-most-once steps."""
         self.compensable: set[Place] = set()
@@ -63,8 +63,8 @@ class Life:
         effects: the effects of all lives, which count calls.
         at: the number of the boundary at which the event happens, from 1. 0 means never.
         then: the event.
-        before: make the event happen before a commit. If the boundary is after a commit, the event happens before the
-            next commit. Concurrent code passes boundaries in varying order.
+        before: make the event happen before a commit. If boundary `at` is after a commit, the event waits for the next
+            commit. This is possible because concurrent code passes boundaries in varying order.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Life:
 
 
 def _settle_chance(run: str, what: Any) -> None:
-    """Replace recorded random values by values that depend only on their place, and are equal in all lives."""
+    """Replace recorded random values by values that depend only on their place, so that they are equal in all lives."""
     for item in what if isinstance(what, tuple) else ():
         if item["s"] == DONE and item["o"] == "uuid":
             item["r"] = str(uuid5(_CHANCE, f"{run}/{item['p']}"))

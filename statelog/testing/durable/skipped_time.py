@@ -1,4 +1,4 @@
-"""A skipping clock, with which runs of this process do not wait."""
+"""A skipping clock. Runs that use it skip their waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SkippingClock:
         self._skip(max(seconds, 0.0))
 
     def is_short(self, seconds: float) -> bool:
-        """Return True if a run skips a wait in place instead of being suspended."""
+        """Return True if a run skips a wait of `seconds` in place, instead of being suspended."""
         return not self._suspends or seconds <= 0
 
     def advance(self, seconds: float) -> None:

@@ -153,7 +153,7 @@ class Story:
         plain = {e.key: e.value for e in board.list("**") if not e.key.startswith("durable/")}
         events = {e.key: e.value for e in board.list("durable/events/**")}
         outbox = [(e.key.split("/"), e.value) for e in board.list("durable/outbox/**")]
-        messages = sorted(  # Keys end with a random part, so they are left out.
+        messages = sorted(  # Leave the keys out, because they end with a random part.
             ((run, place.partition("-")[0], value["topic"], value["payload"]) for (*_, run, place), value in outbox),
             key=lambda each: each[:3],
         )
@@ -174,7 +174,7 @@ def new_story(plan: StoryPlan) -> Iterator[Story]:
 
 
 def kill_in(story: Story, number: int) -> Life:
-    """Run a life that dies at a boundary. It finishes if it passes fewer boundaries this time."""
+    """Run a life that dies at boundary `number`. If the life passes fewer boundaries, it finishes the run instead."""
     life = Life(story.effects, at=number, then=Life.die)
     try:
         story.live(life)

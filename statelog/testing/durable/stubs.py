@@ -60,7 +60,7 @@ def _name(step: str | Callable[..., Any]) -> str:
 def stub_steps(replacements: Mapping[str | Callable[..., Any], Callable[..., Any]]) -> Iterator[Stubs]:
     """Replace steps by other functions within a block, in all OS threads of this process, and count the calls.
 
-    Compensations are steps, too. A stub is called like the step, within `durable.current_step()`, and its return value
+    Compensations are also steps. A stub is called like the step, within `durable.current_step()`, and its return value
     is recorded as the step's result. The stub of an async step must be async.
 
     Args:

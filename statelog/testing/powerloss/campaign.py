@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _RUN = "statelog.testing.powerloss.examine:run_task"
 _TASK_TIMEOUT_S = 300.0
 _TASK_IMAGES = 400
-"""The approximate number of images of a task. It is some seconds of work, so that a campaign can end soon."""
+"""The approximate number of images in a task. A task takes only seconds, so that a campaign can end soon."""
 
 _UNITS_MAX = 12
 _SECOND_OF = 50
 _FEW_UNITS = 3
 _WORKER_LOG_BYTES = 1 << 28
 _STALE = 0.02
-"""The share of new images in a pass below which practically all images have been examined."""
+"""If a smaller share of a pass's images is new, practically all images have been examined."""
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class _Campaign:
             bad = BadImage(name, task.start, "", f"cuts {task.start} to {task.stop}", False, result.reason, None)  # noqa: FBT003
             result = Tally(wrong=1, bad=[bad])
         if self.passes > 1:
-            result.cuts = 0  # The first pass has counted them.
+            result.cuts = 0  # The first pass has counted the cuts.
         self.tallies[number].add(result)
         self._distinct |= result.digests
 

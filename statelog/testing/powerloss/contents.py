@@ -106,7 +106,10 @@ def raw_digest(store: Store) -> bytes:
 
 
 def is_between(found: Mapping[str, bytes], before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool:
-    """Return True if a store is between `before` and `after`: each of its versions is a whole version of either."""
+    """Return True if the facts `found` may result from a part of the change from `before` to `after`.
+
+    Facts that both share must be found, and no facts with new names. Each version must be as in `before` or `after`.
+    """
     names = before.keys() | after.keys()
     versions = {(name, fact) for name, fact in found.items() if " version " in name}
     return (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recording:
-    """Return the same recording on a disk that reports flushes which it has not done.
+    """Return the recording as if made on a disk that reports some flushes as done but does not do them.
 
     Args:
         recording: the recording of a good store.
@@ -84,7 +84,7 @@ def forget_compaction_flush(recording: Recording) -> Recording:
 
 
 def named_workload(name: str) -> Workload:
-    """Return the standard workload with a name."""
+    """Return the standard workload called `name`."""
     return next(workload for workload in standard_workloads() if workload.name == name)
 
 

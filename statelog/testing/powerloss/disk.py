@@ -69,7 +69,7 @@ class _File:
     pages: dict[int, list[_Fragment]] = field(default_factory=dict)
     resizes: list[_Resize] = field(default_factory=list)
     frozen: bytes | None = None
-    """`content` as bytes. They are made when they are first needed."""
+    """`content` as bytes, or None until it is first needed after a change."""
 
     @property
     def is_pending(self) -> bool:
@@ -95,7 +95,7 @@ class Unit:
     """A change that may have reached the disk.
 
     Attributes:
-        levels: the number of writes. A page that was written several times may have only the first of its writes.
+        levels: the number of writes to a page, of which only the first ones may have reached the disk; 1 for others.
         file: the file's number; None for a name.
         page: the page's number; None for a length or a name.
         at: the number of the event that changes a length or a name.
@@ -213,7 +213,7 @@ class Disk:
         self._settle(file, list(file.pages), begin)
 
     def _settle(self, file: _File, pages: Iterable[int], before: int) -> None:
-        """Make the contents and lengths of pages certain, as of event `before`."""
+        """Apply to the certain content all resizes, and all writes to `pages`, that precede event `before`."""
         settled: list[_Fragment | _Resize] = [resize for resize in file.resizes if resize.at < before]
         file.resizes = [resize for resize in file.resizes if resize.at >= before]
         for page in pages:
@@ -248,7 +248,7 @@ class Disk:
     # --- images -------------------------------------------------------------------
 
     def units(self) -> tuple[Unit, ...]:
-        """Return the uncertain changes. A `Choice` has a level for each, in this order."""
+        """Return the uncertain changes. `Choice.levels` has a level for each change, in this order."""
         units: list[Unit] = []
         for number, file in self._files.items():
             units += [Unit(len(fragments), number, page) for page, fragments in file.pages.items()]

@@ -37,11 +37,11 @@ _BAD_MAX = 20
 _EVENT_LENGTH_MAX = 120
 
 _SECOND = (4, 1, 0)
-"""The arguments of a second cut: the units to single out, the random images for each cut, and 0 for no third cut."""
+"""`units_max`, `rounds` and `second_of` of the task for a second cut. The last is 0, so there is no third cut."""
 
 _REOPENED_OF = 8
 _GARBAGE_OF = 16
-"""One image in this many gets garbage in its mapped files. One in `_REOPENED_OF` is opened again after a commit."""
+"""One image in this many gets garbage in its mapped files. One in `_REOPENED_OF` is reopened after a commit."""
 
 _GARBAGE_SIZE_BYTES_MAX = 3 * 65536
 
@@ -201,7 +201,7 @@ class Examiner:
             )
 
     def _finish(self, step: int) -> None:
-        """Repeat a step of the workload's only lane."""
+        """Repeat the step with the number `step` in the workload's only lane."""
         workload = self._recording.workload
         session = WorkloadSession(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
         refused = session.do(workload.lanes[0][step - 1])
@@ -305,9 +305,9 @@ _known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, ImageFindi
 
 
 def _findings_of(recording: Recording) -> dict[bytes, ImageFinding]:
-    """Return the findings by the images' digests: one dict for all recordings that differ only in their events.
+    """Return the dict of findings by image digest. Recordings that differ only in their events share one dict.
 
-    The recording of a disk that forgets a flush is an example: most of its images are also images of the good disk.
+    For example, a disk that forgets a flush shares it with the good disk, because most of their images are equal.
     """
     workload, expectation = replace(recording.workload, name=""), recording.expectation
     for *same, findings in _known:

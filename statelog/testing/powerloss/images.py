@@ -33,12 +33,12 @@ _CHANCES = (0.5, 0.5, 0.1, 0.9)
 def systematic_choices(
     units: Sequence[Unit], generator: random.Random, *, units_max: int
 ) -> Iterator[tuple[Mode, Choice]]:
-    """Yield these choices: no change, all changes, all except one, only one.
+    """Yield these choices: no change, all changes, and then for each unit all changes except it, and only it.
 
     Args:
         units: the uncertain changes.
         generator: selects units if there are too many.
-        units_max: the maximum number of units to single out.
+        units_max: the maximum number of units for which the last two choices are made.
     """
     none, full = [0] * len(units), [unit.levels for unit in units]
     yield Mode.NONE, Choice(tuple(none))

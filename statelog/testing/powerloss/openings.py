@@ -35,7 +35,7 @@ _META_PAGES_SIZE_BYTES = 8192
 
 
 def made_by(fill: Callable[[Path], None]) -> bytes:
-    """Create a store by `fill`, and return the bytes of its file."""
+    """Call `fill` with a path at which it creates a store. Return the bytes of the store's file."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "made.state"
         fill(path)
@@ -61,7 +61,7 @@ def open_salvaged(path: Path, **options: Any) -> Store:
 
 
 KILLED = "killed"
-"""The thread of a process that is killed. Its last commit may exist or not."""
+"""The id of the thread to which a killed process commits. Its last commit may or may not exist."""
 
 _REST_S = 0.02
 _NEVER_S = 3600.0
@@ -88,7 +88,7 @@ def rest_soon() -> None:
 
 
 def be_slow() -> None:
-    """Make this worker process finish a checkpoint only when no more pages may be pinned."""
+    """Make this worker process finish a checkpoint only when the number of pinned pages reaches its bound."""
     be_small()
     leave_checkpoints()
     _set((checkpointer, "HELD_PAGES_BOUND", 100))

@@ -34,7 +34,7 @@ class Lane:
         threads: the ids of the threads, or None for all threads.
         steps: the contents when the store was opened, and after each step.
         gradual: the numbers of steps that may be found half done.
-        refused: the numbers of steps whose commit is refused in the end, but may be on the disk before that.
+        refused: the numbers of steps whose commit is finally refused, but may be on the disk until then.
     """
 
     threads: frozenset[str] | None
@@ -58,7 +58,7 @@ class Expectation:
     Attributes:
         lanes: the lanes of the recording.
         chain: the chain digests by LSN, from the end of the recording; None if unknown.
-        ignored: threads that may exist or not.
+        ignored: ids of threads that may or may not exist.
     """
 
     lanes: tuple[Lane, ...]
@@ -92,7 +92,7 @@ class Progress:
     Attributes:
         done: the last step that was done.
         begun: the last step that was begun.
-        durable: the last durable step: the last step done, or for unflushed steps, the last one before a flush.
+        durable: the last durable step. If a step does not flush, it becomes durable with a later step that does.
     """
 
     done: tuple[int, ...]
@@ -171,7 +171,7 @@ def _look_inside(
     *,
     exists: bool,
 ) -> tuple[ImageFinding, Contents]:
-    """Return the finding, and the contents before the commit."""
+    """Read the store, and commit to it. Return the finding, and the contents before the commit."""
     problem, contents = _inspect(store)
     if problem:
         return ImageFinding(problem, exists), contents
@@ -223,7 +223,7 @@ def _look_again(store: Store, before: Contents, key: str | None) -> str:
 def _finish(
     path: Path, finding: ImageFinding, expectation: Expectation, finish: Callable[[int], None], key: str | None
 ) -> str:
-    """Repeat a step that was cut short, and check that the store is then as after the step."""
+    """If a step was cut short, repeat it. Check that the contents are then those after the whole step."""
     steps = [step for after, amid in zip(finding.after, finding.amid, strict=True) if not after for step in amid]
     for step in steps[:1]:
         finish(step)
@@ -280,7 +280,7 @@ def _of_threads(contents: Contents, threads: frozenset[str]) -> Contents:
 
 
 def without_threads(contents: Contents, threads: frozenset[str]) -> Contents:
-    """Return the facts that are not about some threads."""
+    """Return the facts that are not about the given threads."""
     theirs = _of_threads(contents, threads)
     return {name: fact for name, fact in contents.items() if name not in theirs}
 

@@ -70,7 +70,7 @@ class Recording:
                     done[lane] = step
                     if word == b"done" and self._flushes(lane, step):
                         durable[lane] = step
-                        if not self.workload.processes:  # The flush includes earlier steps of other lanes.
+                        if not self.workload.processes:  # The flush also covers earlier steps of other lanes.
                             durable = list(map(max, durable, before[lane]))
                 current = Progress(tuple(done), tuple(begun), tuple(durable))
             yield current
@@ -126,7 +126,7 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
     lanes, chain = answer
     steps = [step for lane in workload.lanes for step in lane]
     ignored = frozenset({KILLED} if any(isinstance(step, KilledCommits) for step in steps) else ())
-    # With killed or refused commits, the records may differ between runs.
+    # After killed or refused commits, a recovery may leave different records, so their digests are not compared.
     is_known = not any(isinstance(step, KilledCommits | Refused) for step in steps)
     return Recording(workload, trace, Expectation(lanes, chain if is_known else None, ignored))
 
@@ -210,7 +210,7 @@ def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreMode
     if isinstance(step, Operation):
         perform(step, model, schema=workload.schema)
     elif isinstance(step, DeleteThread):
-        return None  # A model cannot delete a thread.
+        return None  # The model cannot delete a thread, so stop comparing.
     return model
 
 

@@ -42,19 +42,20 @@
 #define MAGIC 0x314d494853474c53u /* "SLGSHIM1" */
 #define UNFINISHED INT64_MIN
 
+/* Kinds of records. Each comment gives the meaning of `offset`, if it is used, and then the payload. */
 enum kind {
-    KIND_WRITE = 1,            /* offset; data */
-    KIND_FLUSH_BEGIN = 2,      /* fsync, fdatasync of a file; name */
-    KIND_FLUSH_END = 3,        /* offset: the position of the beginning in the log */
-    KIND_WRITE_FLUSHED = 4,    /* an O_DSYNC write is on the disk; offset: of its record */
-    KIND_TRUNCATE = 5,         /* offset: new size */
+    KIND_WRITE = 1,            /* offset in the file; data */
+    KIND_FLUSH_BEGIN = 2,      /* fsync or fdatasync of a file; name */
+    KIND_FLUSH_END = 3,        /* offset in the log of the record of its beginning */
+    KIND_WRITE_FLUSHED = 4,    /* an O_DSYNC write is on the disk; offset in the log of its KIND_WRITE */
+    KIND_TRUNCATE = 5,         /* the new size as offset */
     KIND_CREATE = 6,           /* name */
     KIND_LINK = 7,             /* old name, NUL, new name */
     KIND_RENAME = 8,           /* old name, NUL, new name */
     KIND_UNLINK = 9,           /* name */
     KIND_DIRECTORY_BEGIN = 10, /* fsync of a directory; name */
     KIND_DIRECTORY_END = 11,   /* as KIND_FLUSH_END */
-    KIND_MARK = 12,            /* data, from the recorded process */
+    KIND_MARK = 12,            /* data from the recorded process */
     KIND_MAPPED = 13,          /* a shared, writable mapping, whose writes are not logged; name */
     KIND_MSYNC = 14,
     KIND_OPEN = 15,            /* name */
@@ -80,12 +81,12 @@ enum action {
     ACTION_SHORT = 3,        /* write only half of the data; other calls fail without effect */
     ACTION_IGNORE = 4,       /* report success without effect */
     ACTION_KILL = 5,         /* SIGKILL before the call */
-    ACTION_KILL_AFTER = 6,   /* SIGKILL after it */
+    ACTION_KILL_AFTER = 6,   /* SIGKILL after the call */
 };
 
 /* Flags of a write. */
 #define SYNCHRONOUS 1 /* O_DSYNC or O_SYNC */
-#define REFUSED 2     /* it had an effect, but a failure was reported */
+#define REFUSED 2     /* the write had an effect, but the call reported a failure */
 
 struct fault {
     uint32_t kinds;
@@ -99,7 +100,7 @@ struct fault {
 struct head {
     uint64_t magic;
     uint64_t capacity;
-    uint64_t length; /* of the records, which begin at HEAD_SIZE */
+    uint64_t length; /* the size of all records, which begin at HEAD_SIZE */
     uint32_t state;  /* 0 new, 1 being made ready, 2 ready */
     uint32_t paused; /* if set, nothing is logged and no call fails */
     uint32_t overflow;
@@ -110,14 +111,14 @@ struct head {
 };
 
 struct record {
-    uint32_t size; /* of record and payload, a multiple of 8 */
+    uint32_t size; /* the size of the record and its payload, rounded up to a multiple of 8 */
     uint16_t kind;
     uint16_t flags;
     uint32_t process;
     uint32_t thread;
     uint64_t inode;
     uint64_t offset;
-    int64_t result; /* bytes written, 0, or minus errno; UNFINISHED */
+    int64_t result; /* the bytes written, 0, or minus errno; UNFINISHED until the call returns */
     uint64_t payload_size;
 };
 
@@ -140,7 +141,7 @@ static void die(const char *what)
 static void lock(void)
 {
     if (pthread_mutex_lock(&log_head->mutex) == EOWNERDEAD) {
-        pthread_mutex_consistent(&log_head->mutex); /* its last record is complete, and stays unfinished */
+        pthread_mutex_consistent(&log_head->mutex); /* The dead owner's last record is whole, perhaps UNFINISHED. */
     }
 }
 
@@ -260,7 +261,7 @@ static int is_on(void)
 
 /* --- what is watched ---------------------------------------------------------------------------------------- */
 
-/* Return the path below the watched directory ("." for itself), or NULL if it is elsewhere. */
+/* Return `path` relative to the watched directory ("." for the directory), or NULL if it is elsewhere. */
 static const char *below(const char *path)
 {
     if (strncmp(path, directory, directory_size) != 0) {
@@ -549,7 +550,7 @@ EXPORT int truncate64(const char *path, off64_t size)
     return truncate(path, size);
 }
 
-/* Preallocation changes no existing byte. It may extend the file, and readers see zeros there. */
+/* Preallocation changes no existing byte. If it extends the file with zeros, log it as a truncation to the new size. */
 EXPORT int fallocate(int descriptor, int mode, off_t offset, off_t size)
 {
     struct stat status;
@@ -671,7 +672,7 @@ static int logged_open(int at, const char *path, int flags, mode_t mode)
     return (int)descriptor;
 }
 
-/* O_TMPFILE contains O_DIRECTORY's bits. */
+/* Compare all bits of O_TMPFILE, because it contains the bits of O_DIRECTORY. */
 #define TAKES_MODE(flags) (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE)
 
 static mode_t mode_argument(int flags, va_list arguments)
@@ -711,7 +712,7 @@ EXPORT int creat(const char *path, mode_t mode)
     return logged_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
-/* The functions that compilers with _FORTIFY_SOURCE call instead. */
+/* With _FORTIFY_SOURCE, compilers replace calls to open and openat with calls to these functions. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int at, const char *path, int flags);
@@ -737,7 +738,7 @@ EXPORT int __openat64_2(int at, const char *path, int flags)
     return logged_open(at, path, flags, 0);
 }
 
-/* Log an event with two names. A name outside the watched directory is "". */
+/* Log an event with two names. A name outside the watched directory is logged as "". */
 static uint64_t append_names(enum kind kind, uint64_t inode, const char *old, const char *new)
 {
     struct iovec parts[2] = {

@@ -33,7 +33,7 @@ LOG_VARIABLE = "STATELOG_SHIM_LOG"
 DIRECTORY_VARIABLE = "STATELOG_SHIM_DIRECTORY"
 
 LOG_CAPACITY_BYTES = 1 << 30
-"""The address space and length of the sparse file. A recording takes as much space as was written."""
+"""The length of the sparse file, and of its mapping. On the disk it takes only as much space as was logged."""
 
 _WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla")
 _MAGIC = 0x314D494853474C53
@@ -80,7 +80,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the `nth` call among those named by `calls`. If `persistent`, all later calls fail, too."""
+    """A fault of the `nth` call among those named by `calls`. If `persistent`, all later calls also fail."""
 
     calls: SystemCall
     action: Action = Action.FAIL
@@ -166,7 +166,7 @@ class ShimLog:
 
     @classmethod
     def create(cls, path: Path, *, capacity_bytes: int = LOG_CAPACITY_BYTES) -> Self:
-        """Create an empty log. It takes as much space as is logged."""
+        """Create an empty log at `path`."""
         with path.open("xb") as file:
             file.write(_HEAD.pack(_MAGIC, 0, 0, 0, 0, 0, 0))
             file.truncate(capacity_bytes)
@@ -235,7 +235,7 @@ class ShimLog:
     # --- records ------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Remove all records and counts. No process may write to the log meanwhile."""
+        """Remove all records and counts. No process may write to the log during this call."""
         struct.pack_into("<Q", self._map, 16, 0)
         struct.pack_into("<I", self._map, _OVERFLOW_AT, 0)
         struct.pack_into(f"<{len(SystemCall)}Q", self._map, _CALLS_AT, *[0] * len(SystemCall))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """A step that closes the store and opens it again, perhaps with another quota."""
+    """A step that closes the store and opens it again, perhaps with a different quota."""
 
     max_size_bytes: int | None = None
 
@@ -98,10 +98,10 @@ Step = (
     | KilledCommits
     | Refused
 )
-"""A step of a workload. After a power cut, it was done whole or not at all, except the steps of `GRADUAL`."""
+"""A step of a workload. After a power cut, a step is done whole or not at all, unless its type is in `GRADUAL`."""
 
 GRADUAL = (Retain, Import)
-"""Steps with several transactions. After a power cut, they may be half done, and are whole when they are repeated."""
+"""Types of steps with several transactions. After a power cut, they may be half done. Repeating them completes them."""
 
 
 def gradual_steps(steps: Iterable[Step]) -> frozenset[int]:

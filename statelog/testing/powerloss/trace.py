@@ -139,7 +139,7 @@ class Trace:
 
     Attributes:
         base: the names and contents of the files on the disk at the beginning.
-        files: the number in `events` of each file in `base`.
+        files: for each file in `base`, the number that identifies it in `events`.
         events: the events.
         unspecified: the names of files that were written as maps. After a power cut, they may contain anything.
     """

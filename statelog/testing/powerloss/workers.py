@@ -1,4 +1,4 @@
-"""Worker processes for dangerous work. A damaged image may kill a worker or make it hang, and then it is replaced.
+"""Worker processes for dangerous work. If a damaged image kills a worker or makes it hang, the worker is replaced.
 
 A worker is a Python process that calls functions by name, one after the other, and sends back their results. The state
 of modules is kept between calls.
@@ -58,13 +58,13 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The exception of a function. It is a bug of the harness."""
+    """An exception that a called function has raised, which shows a bug in the harness."""
 
     words: str
 
 
 class WorkerError(RuntimeError):
-    """Raised if a function of a worker has raised an exception."""
+    """Raised if a function that a worker called has raised an exception."""
 
 
 class Worker:

@@ -337,14 +337,14 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
     killed: list[Step] = [KilledCommits("checkpoint.before_flag_flush:1")]
-    # One process dies with the lock. So the next process makes a checkpoint, and dies during it.
+    # A process dies with the lock, so that the next process makes a checkpoint, and dies during this checkpoint.
     for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
         killed += (_commit("a", 550 + n), KilledCommits("commit.after_begin:1"), KilledCommits(f"checkpoint.{point}:1"))
     others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
     for n, death in enumerate((*others, "commit.after_delivery:4")):
         killed += (_commit("a", 560 + n), KilledCommits(death))
     yield Workload("killed processes", (tuple(killed),), before, setup=_LEAVING)
-    # An idle store has no pin. The next committing process pins, and dies. Later commits use what it left.
+    # An idle store has no pin. The next process to commit takes a pin and dies. Later commits use what it left.
     pins: list[Step] = []
     for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
         pins += (_commit("a", 740 + 20 * n), Rest(), KilledCommits(death), *_commits("a", 14, start=741 + 20 * n))
