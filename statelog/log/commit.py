@@ -300,7 +300,7 @@ class Committer:
         return RememberedState(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
 
     def memory_of(self, snapshot_id: int | None) -> RememberedState | None:
-        """Return a copy of the state remembered after a commit, or None if it is not this process's last commit."""
+        """Return a copy of the state as of commit `snapshot_id`, or None unless it is this process's last commit."""
         last = self.last
         if last is None or last.number != snapshot_id:
             return None

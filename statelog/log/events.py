@@ -221,7 +221,7 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
     """Return the result of `decode` for a record with a valid checksum.
 
     Raises:
-        CorruptionError: the body does not fit the type.
+        CorruptionError: `decode` cannot decode the body.
     """
     try:
         return decode(record)
@@ -243,7 +243,7 @@ def decode_checkpoint(record: Record) -> CheckpointEvent:
 def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
     """Return the checkpoint or rollback in a record. This is faster than `decode_record` and `decode_checkpoint`.
 
-    Return None for other records and damaged ones.
+    Return None for a damaged record or a record of a different type.
     """
     record = data if len(data) > COPIED_SIZE_BYTES_MAX else bytes(data)
     if xxh3_64_digest(record[8:]) != record[:8]:

@@ -1,4 +1,4 @@
-"""The index changes of nodes and redacted records, which records of any kind make, and of checkpoints (L4)."""
+"""Changes the index for checkpoints, and for nodes and redacted records, which any kind of event may have (L4)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ redaction.
 def release_records(index: IndexWriter, owner: int, lsns: Iterable[int]) -> None:
     """Release records of an owner (0 for none): list them for redaction. A rebuild does not need their events.
 
-    They are redacted in the order of the log. So a key that one record added and a later one removed never returns in a
-    rebuild: the record that added it is redacted first.
+    They are redacted in the order of the log. So if one record added a key and a later one removed it, no rebuild
+    restores the key: the record that added it is redacted first.
     """
     enter_redacted(index, owner, dict.fromkeys(lsns, TO_BE_ERASED))
 
@@ -62,7 +62,7 @@ def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
 
 
 def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | None]) -> None:
-    """List redacted records of a thread with their states by LSN. None removes a record from the list."""
+    """Enter the states of a thread's records, by LSN, into the index (key `r`). None removes a record's entry."""
     by_page: dict[bytes, dict[int, int | None]] = {}
     for lsn, state in states.items():
         by_page.setdefault(keys.encode_redacted_key(thread, lsn), {})[lsn] = state
@@ -85,9 +85,9 @@ def redacted_records(view: View, thread: int) -> dict[int, int]:
 
 
 def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | None = None) -> bytes:
-    """Enter a checkpoint into the index, and return its version page. The entry is derived from the record alone.
+    """Enter a checkpoint into the index, and return its version page.
 
-    `page` is the version page without the checkpoint. If it is None, read the page.
+    `page` is the version page without the checkpoint. If `page` is None, read it from the index.
     """
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     if page is None:
@@ -118,7 +118,7 @@ def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
 
 
 def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeFacts]) -> None:
-    """Enter the widely shared nodes among all nodes of a record."""
+    """Enter the widely shared nodes of a record into the index. `nodes` contains all nodes of the record in order."""
     for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
         if is_shared_widely(type_, content_size, first_byte):
             enter_shared(index, digest, keys.SharedNodePlace(lsn, number, thread, is_borrowed=False))
@@ -139,7 +139,7 @@ def enter_shared(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace)
 def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> None:
     """Remove the place of an erased, widely shared node from the index. The previous place is used again.
 
-    Threads that borrowed the node from the later place now borrow it from the earlier place. A rebuild has the same
+    Threads that borrowed the node from the erased place now borrow it from the previous place. A rebuild has the same
     result (L4).
     """
     key = keys.encode_digest_key(digest)
@@ -164,7 +164,7 @@ def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> Non
 
 
 def give_shared(index: IndexWriter, digest: bytes, lsn: int, node: int, heir: int) -> None:
-    """Change the owner of a place of a widely shared node."""
+    """Make `heir` the owner of one place of a widely shared node in the index."""
     key = keys.encode_digest_key(digest)
     payload = index.get_index(key)
     place = None if payload is None else keys.decode_place(payload)

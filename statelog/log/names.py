@@ -34,7 +34,7 @@ channel_keys: dict[str, bytes] = {}
 
 
 def channel_key(channel: str) -> bytes:
-    """Return the key item of a channel."""
+    """Return the encoded key of a channel. Raises the errors of `check_name`."""
     key = channel_keys.get(channel)
     if key is None:
         check_name("channel", channel)

@@ -1,4 +1,4 @@
-"""Reading of nodes from records, with a check of their digests, and a cache of recent nodes."""
+"""Reads nodes from records, checks their digests, and caches recent nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statelog.log.transaction import Log
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
-"""The size of the cache, which has two generations of half the size. It is enough for the spines of thousands of
+"""The maximum size of the cache, half of it for each of two generations. It is enough for the spines of thousands of
 threads.
 """
 
@@ -30,33 +30,33 @@ NodeRef = tuple[int, bytes, int, int]
 _TYPE_AND_LSN = itemgetter(0, 2)
 
 _new = tuple.__new__
-"""A constructor of named tuples that needs no Python call."""
+"""Constructs a named tuple without calling its `__new__`, which is a slower Python function."""
 
 
 class NodeCache:
     """A cache of nodes by locator. A node never changes, so a cached node is always valid.
 
-    There are two generations. A node is dropped if nobody requests it while a generation fills up. Several OS threads
-    may use the cache, because every step is one dict operation.
+    The cache has two generations. A node that is not requested while the young generation fills up is dropped. Several
+    OS threads may use the cache at once, because every access to its dicts is one dict operation.
     """
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
-        # An entry has the rows and data of all nodes of a record that this process wrote, as a tuple of bytes. The
-        # garbage collector does not track such tuples, of which there may be many thousands. A node that was read is an
-        # entry of its own.
+        # In `_young` and `_old`, an entry has the rows and data of all nodes of a record that this process wrote, as a
+        # tuple of bytes. There may be many thousands of such tuples, and the garbage collector does not track them. A
+        # node that was read has its own entry, in `_young_nodes` or `_old_nodes`.
         self._young: dict[int, tuple[bytes, bytes]] = {}
         self._old: dict[int, tuple[bytes, bytes]] = {}
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._old_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
         self._size = 0
         self.purged_lsn = 0
-        """A purge by this process has rewritten the records up to this LSN. References read before may be wrong."""
+        """A purge by this process has rewritten the records up to this LSN. Refs read before the purge may be wrong."""
 
     def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
         """Return a node if it is cached and matches `digest`.
 
-        No digest covers a locator, so a damaged locator may lead to another node.
+        No digest covers a locator, so a damaged locator may lead to the wrong node.
         """
         nodes = self._young.get(lsn)
         if nodes is None:
@@ -108,7 +108,7 @@ class NodeCache:
         self._young[lsn] = (rows, data)
 
     def _age(self, size: int) -> None:
-        """Begin a new generation for an entry of this size."""
+        """Begin a new generation, whose first entry has this size. Drop the old generation."""
         self._old, self._young = self._young, {}
         self._old_nodes, self._young_nodes = self._young_nodes, {}
         self._size = size
@@ -133,7 +133,7 @@ def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn
 
 
 def read_nodes(transaction: Log, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
-    """Return several nodes, like `read_node`. Neighbouring refs usually lead to one record, which is looked up once."""
+    """Return several nodes, like `read_node`. Look up the record of consecutive refs to the same record only once."""
     nodes = cache.get_all(refs)
     missing = [at for at, node in enumerate(nodes) if node is None]
     places = iter(missing)

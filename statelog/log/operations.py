@@ -59,11 +59,11 @@ METADATA = "metadata"
 """The first name in the path of a metadata value, as guards see it."""
 
 _new = tuple.__new__
-"""A constructor of named tuples that skips their `__new__` in Python."""
+"""Constructs a named tuple without calling its `__new__`, which is a slower Python function."""
 
 
 class Seen(NamedTuple):
-    """A checkpoint that a caller expects to be the head. A re-created thread has another LSN, so it never matches."""
+    """A checkpoint that a caller expects to be the head. It never matches a re-created thread, whose LSN differs."""
 
     thread: int
     branch: int
@@ -112,12 +112,12 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
 
 
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: bool = False) -> int:
-    """Begin a thread, with the store's policy for it, and return its LSN.
+    """Stage the beginning of a thread, and the store's policy for its id. Return the thread's LSN.
 
     Args:
         batch: the batch.
         thread_id: an id that no thread has.
-        specs: the reducers of its channels.
+        specs: the reducer of each channel, by the channel's name.
         anew: begin the thread even if a thread with this id was deleted.
 
     Raises:
@@ -134,21 +134,20 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: 
 
 
 def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
-    """Add channels to a thread's schema."""
+    """Stage the addition of channels to a thread's schema."""
     stage_event(batch, SchemaEvent(thread, specs))
     batch.forget_threads()
 
 
 def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
-    """Return the first fields of the event of a child of `parent`, including the parent link and the jump pointer.
+    """Return the first fields of a checkpoint event whose parent is `parent`, up to the parent link and jump pointer.
 
-    Jump pointers are those of a skew-binary list (Myers 1983): a jump leads to the parent, or to where the jump of the
-    parent's jump leads. If retention has removed a checkpoint that a jump needs, the jump leads to the parent, because
-    any ancestor is correct.
+    Jump pointers are those of a skew-binary list (Myers 1983): the jump of a checkpoint leads to its parent, or to the
+    jump target of the parent's jump target. If retention has removed a checkpoint that is needed to find the jump
+    target, the jump leads to the parent, because any ancestor is correct.
 
-    From one checkpoint of a thread with one branch to the next, the version grows as much as the depth, or more after a
-    rollback. So if version and depth are equal, they are equal in all ancestors, and an ancestor's version equals its
-    depth.
+    In a thread with one branch, the version grows by as much as the depth from each checkpoint to the next, or by more
+    after a rollback. So if the version of a checkpoint equals its depth, the same is true of all its ancestors.
 
     Raises:
         LimitError: too many versions.
@@ -197,9 +196,9 @@ def commit(  # noqa: C901, PLR0912 - it has the step and the general path
     """Stage a checkpoint: the channels of the head, merged with the writes in order.
 
     `known`: leaves of the thread, as (digest, LSN, number). A write that contains such a leaf refers to it. `parts`:
-    nodes of any type, used like `known`. With parts, the commit is not a step. `is_guarded`: whether the writes and the
-    metadata have passed the guard already. `declared`: the schema version of the merged state. None keeps the head's
-    version. Writers without versions pass 1.
+    nodes of any type, used like `known`. A commit with `parts` cannot be a step. `is_guarded`: whether the writes and
+    the metadata have already passed the guard. `declared`: the schema version of the merged state. None keeps the
+    head's version. A caller that does not use schema versions passes 1.
 
     Raises:
         SchemaVersionError: `declared` is 1, the head has a newer version, and a write is to a user's channel.
@@ -215,7 +214,7 @@ def commit(  # noqa: C901, PLR0912 - it has the step and the general path
         raise deleted_error(thread_id)
     if (declared or 1) > 1 or (head is not None and SCHEMA_KEY_ITEM in head.event.metadata):
         metadata = _with_version(metadata, head, declared, thread_id, writes)
-    # A branch's base version may have expired.
+    # If the base version of the branch has expired, there is no head, but the branch still has a version number.
     version = head.event.version if head else batch.view.head_version(thread, branch)
     if not (expected_version is None and checkpoint_id is None):
         check_version(thread_id, expected_version, version, head)

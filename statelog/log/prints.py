@@ -1,9 +1,11 @@
-"""Cached fingerprints of keyed lists for the next upsert."""
+"""Caches the fingerprints of keyed lists, which the next upsert into the list needs."""
 
 from __future__ import annotations
 
 SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""The memory limit, at 2 bytes an item. Lists whose fingerprints exceed half of it take the general path."""
+"""The maximum size of all cached fingerprints, at 2 bytes an item. A list that would take more than half of it is
+upserted by the general path.
+"""
 
 _LISTS_MAX = 4096
 
@@ -28,7 +30,7 @@ class Prints:
         return prints
 
     def keep(self, digest: bytes, prints: bytearray) -> None:
-        """Cache the fingerprints of a list, up to `SIZE_BYTES_MAX // 2`. If the cache is full, drop all others."""
+        """Cache the fingerprints of a list, at most half of `SIZE_BYTES_MAX`. If the cache is full, clear it first."""
         self.take(digest)
         if self._size_bytes > SIZE_BYTES_MAX // 2 or len(self._known) >= _LISTS_MAX:
             self._known.clear()

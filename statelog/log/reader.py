@@ -1,4 +1,4 @@
-"""A reader of the event log that yields records in order and waits for more."""
+"""Reads the records of the event log in order, and waits for more."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LogRecord:
 
 
 def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | None) -> Iterator[LogRecord]:
-    """Yield records above `after`; see `Store.log`. Raise the error of a damaged record after the records before it."""
+    """Yield records above `after`; see `Store.log`. At a damaged record, yield all earlier records, then raise."""
     end: int | None = None
     chain = b""
     while True:
@@ -120,7 +120,7 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
 def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str | None, bool]:
     """Return the id of the thread that owns an event, or None. Also return whether that thread was deleted.
 
-    A record of a deleted thread may not be erased yet, because a crash may come between the deletion and the erasure.
+    A deleted thread may still have records, because a crash may come between the deletion and their erasure.
     """
     owner = kind.owner(event, lsn)
     if not owner or kind.outlives:

@@ -39,8 +39,7 @@ class SharedLog(Protocol):
         On return, the records are durable in the log.
 
         Returns:
-            The interrupt that came during the append, to be raised after the file has the records, or
-            None.
+            The interrupt that came during the append, or None. The caller raises it after the file has the records.
 
         Raises:
             CommitOutcomeUnknownError: the outcome is unknown. After any other error, the records
@@ -59,10 +58,10 @@ class SharedCommitter(Committer):
         self._sent: WriteTransaction | None = None
         """The last transaction that was sent to the log."""
         self._is_logged = False
-        """Whether the log contains that transaction."""
+        """Whether the log contains the transaction `_sent`."""
 
     def take_in(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run work that writes records of the log into the file. The caller holds `write_lock`.
+        """Run `work`, which writes records of the log into the file. The caller holds `write_lock`.
 
         Raises the errors of `commit`.
         """
@@ -104,8 +103,7 @@ class SharedCommitter(Committer):
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
         """Settle a failed group.
 
-        Works whose records were sent to the log do not run again: the next turn imports the
-        records.
+        A request whose records were sent to the log does not run again: the next turn imports the records.
         """
         if self._sent is not transaction:
             super().settle(transaction, group, error, attempts)

@@ -1,6 +1,6 @@
-"""Step: a common commit in one kernel call.
+"""Steps: one kernel call makes the most frequent kind of commit.
 
-Its writes put, add or append, and may close only the last chunk of a value.
+The writes of a step put, add or append, and may close only the last chunk of a value.
 
 Invariant T6: a step makes the same nodes from writes as the general path (`writer`) does, and the same record byte for
 byte. If the general path would do more, or would reject a write, that path runs instead of the step.
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from statelog.tree.node import ValueSlot, Workspace
 
 Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
-"""The first fields of an event: thread, branch, version, and the checkpoints that the event refers to. See
-`parent_links`.
+"""The first fields of a checkpoint event, as `parent_links` returns them: thread, branch, version, the parent link,
+the jump pointer, and the depths.
 """
 
 STEP_UPSERT = -1
-"""The operation of an upsert into a keyed list. Its payload is a list of operations. If every identity is new, it is an
-append.
+"""The operation of an upsert into a keyed list. Its payload is a list of operations. An upsert whose identities are all
+new to the list becomes an append.
 """
 
 _new = tuple.__new__
-"""A constructor of named tuples that needs no Python call."""
+"""Constructs a named tuple without calling its `__new__`, which is a slower Python function."""
 
 _TRIES_MAX = 64
 """The maximum number of nodes read for one step: the root of each list, and one or two open levels."""
@@ -61,17 +61,15 @@ Grown = tuple[bytearray, bytes]
 """The fingerprints of a keyed list that gets new items, and the fingerprints of the new items."""
 
 _Change = tuple[int, int, bytes, bytes]
-"""The change of a channel: the operation, the number of items, the encoded key of a keyed list, and the payload."""
+"""A change to one channel: the operation, the number of items, the encoded key of a keyed list, and the payload."""
 
 _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
 Redact: TypeAlias = "Callable[..., bytes]"
-"""A guard's function that redacts an item. It gets the item, its path, and optionally the item that is stored there
-now.
-
-See `statelog.guard`.
+"""A guard's function that redacts an item. Its arguments are the item, its path, and optionally the item now stored at
+that path. See `statelog.guard`.
 """
 
 
@@ -96,7 +94,7 @@ class PreparedWrite(Protocol):
 
     @property
     def parameter(self) -> str:
-        """The key of the items of an upsert. It is empty for other operations."""
+        """The name of the key that identifies an item of an upsert. Empty for other operations."""
 
     def merge(
         self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
@@ -117,7 +115,7 @@ def take_step(
     written: bytes,
     known: Sequence[tuple[bytes, int, int]] = (),
 ) -> Head | None:
-    """Stage a checkpoint of the head's channels merged with the writes. Return None if the writes cannot be a step."""
+    """Stage a checkpoint that merges the writes into the channels of the head. Return None if they cannot be a step."""
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
     held = head.held or hold(batch, NOTHING_HELD, (ROOT, *root))
@@ -166,7 +164,7 @@ def _stage(
 
 
 def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) -> tuple[bytes, bytes]:
-    """Return the packed large leaves that the store already has, and the encoded list of those to be borrowed."""
+    """Return, packed, the large leaves that the store already has, and, encoded, the digests of those to borrow."""
     known: list[bytes] = []
     borrowed: list[bytes] = []
     for _number, leaf in large:
@@ -180,7 +178,7 @@ def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) ->
 
 
 def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: bytes, written: bytes) -> Head | None:
-    """Stage a checkpoint after the head, with the root of its parent. Return None if it is too large for a step."""
+    """Stage a rollback after `head`, with the root of `parent`. Return None if it is too large for a step."""
     target = parent.event
     root = (target.root_digest, target.root_lsn, target.root_node)
     nothing, target_lsn = NOTHING_BORROWED, target.lsn
@@ -243,7 +241,7 @@ def _make(
 
 
 def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
-    """Read the node that a step asked for. Return the step's loaded nodes with this node appended."""
+    """Read the node that a step asked for. Return `held` with this node appended."""
     data, content_size, lsn = reader.read_node(*wanted)
     return held + pack_held(wanted[0], wanted[1], lsn, len(data), content_size) + data
 
@@ -251,7 +249,7 @@ def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
 def _changes_of(
     batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[PreparedWrite], grown: dict[bytes, Grown]
 ) -> bytes | None:
-    """Return the changes that the writes make, by channel, or None if they cannot be a step."""
+    """Return the encoded changes that the writes make, in channel order, or None if they cannot be a step."""
     changes: dict[bytes, _Change] = {}
     for each in writes:
         operation, payload = each.operation, each.payload
@@ -277,7 +275,10 @@ def _changes_of(
 
 
 def _change(operation: int, payload: Any, earlier: _Change | None) -> _Change | None:
-    """Return the change of a channel by a write, combined with an earlier change of the same commit."""
+    """Return the change that a write makes, combined with an earlier change to the same channel in this commit.
+
+    Return None if a step cannot make this change.
+    """
     if operation != STEP_APPEND and type(payload) is bytes:
         return (operation, 0, b"", payload) if earlier is None else None
     if type(payload) is not list or not payload:
@@ -299,7 +300,7 @@ def _encoded_key(key: str) -> bytes:
 def _upsert(
     batch: Batch, found: kernels.Wanted | None, write: PreparedWrite, grown: dict[bytes, Grown], key: bytes
 ) -> _Change | None:
-    """Return the append that equals an upsert into a list, or None if an item is not new to the list."""
+    """Return the append that has the same effect as an upsert, or None if some item is not new to the list."""
     operations = write.payload
     if found is None or not operations or None in operations or any(map(_is_removal, operations)):
         return None
@@ -312,8 +313,8 @@ def _upsert(
 
 
 def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
-    """Return the fingerprints of a keyed list after an append, or None if an item is not new to the list."""
-    # If two channels have the same list, only one of them gets the cached fingerprints.
+    """Return the fingerprints of a keyed list and of the new items, or None if some item is not new to the list."""
+    # Taking the fingerprints removes them from the cache, so two channels with equal lists never extend the same bytes.
     prints = batch.memory.prints.take(found[1])
     if prints is None:
         tree = Tree(batch.reader(), batch.read_node(*found))
@@ -329,7 +330,10 @@ def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[
 def _prints_of_new(
     batch: Batch, found: kernels.Wanted, key_item: bytes, prints: bytearray, items: Sequence[bytes]
 ) -> bytes | None:
-    """Return the fingerprints of items whose identities are new to the list. Some of the fingerprints occur in it."""
+    """Return the fingerprints of new items, or None if an identity is not new to the list.
+
+    Call this if a fingerprint already occurs in the list, because different identities may have the same fingerprint.
+    """
     tree: Tree | None = None
     added: list[bytes] = []
     for item in items:
@@ -345,7 +349,8 @@ def _prints_of_new(
                 return None
             position = kernels.prints_find(prints, wanted, position + 1)
         added.append(wanted.to_bytes(2, "big"))
-    return None if len(set(added)) < len(added) else b"".join(added)  # An item may occur twice among the new items.
+    # Equal fingerprints may mean that an item occurs twice among the new items.
+    return None if len(set(added)) < len(added) else b"".join(added)
 
 
 def _remember_grown(memory: RememberedState, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Times of records: microseconds since 1970 in the file, aware datetimes for users."""
+"""Converts the times of records: microseconds since 1970 in the file, aware datetimes for users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def to_datetime(time_us: int) -> datetime:
 
 
 def to_time_us(moment: datetime) -> int:
-    """Return the time in microseconds: the inverse of `to_datetime`. A naive datetime is local time."""
+    """Return a datetime in microseconds, the inverse of `to_datetime`. A naive datetime counts as local time."""
     try:
         delta = moment.astimezone(UTC) - _EPOCH
     except (OverflowError, ValueError):  # The time zone can shift the first or last day of the calendar out of range.

@@ -1,4 +1,4 @@
-"""Removal of a version from a version page.
+"""Removes a version from a version page.
 
 FORMAT.md, section 6, has the layout of a page. The C kernels append to pages and read pages.
 """
@@ -13,7 +13,9 @@ _EXPIRED = bytes(_ENTRY_SIZE_BYTES)
 
 
 def without_version(payload: bytes, version: int, lsn: int) -> bytes:
-    """Return a page without a version. Return the same page if it lacks the version or has it with another LSN.
+    """Return `payload` with the entry of `version` removed.
+
+    If the page has no such entry, or the entry's LSN differs from `lsn`, return the page unchanged.
 
     Args:
         payload: the page, or empty bytes if there is no page.

@@ -56,7 +56,7 @@ class BranchRow(NamedTuple):
 
 
 class View:
-    """A view for look-ups over a transaction. The caller owns the results."""
+    """A view for look-ups over a transaction. Its results do not borrow from the transaction."""
 
     __slots__ = ("_events", "transaction")
 
@@ -99,7 +99,7 @@ class View:
         return self.thread_lsn(thread_id) is None and len(self._deletions(thread_id)) > 0
 
     def deleted_lives(self, thread_id: str) -> list[int]:
-        """Return the LSNs of the deleted threads that had an id, in order."""
+        """Return the LSNs of the deleted threads that had the id `thread_id`, in the order of their deletion."""
         return list(map(self._thread_of_deletion, self._deletions(thread_id)))
 
     def died_us(self, thread_id: str) -> int | None:
@@ -177,7 +177,7 @@ class View:
         """Return the last checkpoint of a branch and its digest, from the branch's last page."""
         last = self.last_entry(thread, branch)
         if last is None:
-            if branch and not self.is_alive(thread):  # The branch was deleted with its thread.
+            if branch and not self.is_alive(thread):  # The thread was deleted, so it has no row for this branch.
                 return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
@@ -192,7 +192,7 @@ class View:
         return version, kernels.page_read(found[1], version)
 
     def pages(self, thread: int, branch: int, version: int, *, at_most: int) -> list[tuple[int, bytes]]:
-        """Return the (number, payload) of the branch's own version pages, ascending from the page of a version."""
+        """Return (number, payload) of up to `at_most` of the branch's own version pages, from that of `version` on."""
         prefix, start = keys.encode_page_prefix(thread, branch), keys.encode_page_key(thread, branch, version)
         found = islice(self.transaction.scan_index(prefix, start=start), at_most)
         return [(keys.page_number(key), payload) for key, payload in found]
@@ -228,7 +228,10 @@ class View:
         return -1
 
     def _search_time(self, thread: int, branch: int, last: int, time_us: int) -> int:
-        """Search the pages of one branch up to the page of `last` for a time. Pages may have expired."""
+        """Return the last version of the branch itself, up to `last`, that was committed at or before a time, or -1.
+
+        Some pages may have expired.
+        """
         prefix = keys.encode_page_prefix(thread, branch)
         low, high = 0, last // keys.VERSIONS_PER_PAGE
         best = -1
@@ -315,7 +318,7 @@ class View:
         return decode_record(data, lsn)
 
     def checkpoint(self, lsn: int) -> CheckpointEvent:
-        """Return the checkpoint or rollback in a record. Raises CorruptionError for another type."""
+        """Return the checkpoint or rollback in a record. Raises CorruptionError if the record has a different type."""
         return checkpoint_in(self.record(lsn))
 
     def find_checkpoint(self, lsn: int) -> CheckpointEvent | None:
@@ -327,7 +330,7 @@ class View:
         return None if record.flags & FLAG_REDACTED else checkpoint_in(record)
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
-        """Return the checkpoint of a version and its digest, after a check that the record agrees with the index."""
+        """Return the checkpoint of a version and its digest. Check that the record agrees with the index."""
         entry = self.entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
@@ -371,7 +374,7 @@ def checkpoint_in(record: Record) -> CheckpointEvent:
 
 
 def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
-    """Return the result of `scan_index` for index rows in memory."""
+    """Return what `scan_index` yields, for index rows in memory."""
     if not start:
         return sorted(found.items(), reverse=reverse)
     kept = [item for item in found.items() if (item[0] <= start if reverse else item[0] >= start)]

@@ -1,7 +1,7 @@
 """The store file: the only package that uses LMDB.
 
-`StoreFile.open` opens a store, and `StoreFile.read` begins a snapshot. `log.commit` writes to the store. Tests use
-`faults`, and threads that wait for commits use `Wake`.
+`StoreFile.open` opens a store, and `StoreFile.read` begins a snapshot. `log.commit` writes to the store. Threads that
+wait for commits use `Wake`. Tests use `faults`.
 """
 
 from lmdb import version as lmdb_version

@@ -2,9 +2,9 @@
 
 A compaction first copies one snapshot into a file with a temporary name, and flushes it, while others commit. Then it
 takes the writer lock, adds the later commits, flushes again, and renames the new file over the old one. A word in the
-old file (`file/moved.py`) sends every process to the new file with its next transaction. A transaction that has begun
-ends in the old file, which is closed after the last such transaction. If a compaction is interrupted, the path leads to
-the old file or to the new one. Both are complete and have the same contents.
+old file (`file/moved.py`) sends every process to the new file with its next transaction. A transaction that has already
+begun continues to use the old file, which each process closes after its last such transaction. If a compaction is
+interrupted, the path leads to the old file or to the new one. Both are complete and have the same contents.
 
 No process commits to the new file before the rename is durable, because opening the file flushes the directory first
 (`LmdbFile.open`). Until then, the WAL of the old file stays, because the old file may need it.
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _COPIED_SIZE_BYTES = 8 * 1024 * 1024
-"""The number of bytes that one transaction copies. LMDB keeps its pages in memory."""
+"""The number of bytes that one transaction copies. The limit is needed because LMDB holds its changed pages in memory.
+"""
 
 _CREATIONS_MAX = 10
 """The maximum number of attempts to create the new file. Another process may remove it before it is locked."""
@@ -67,12 +68,12 @@ lock.
 """
 
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
-"""Map space in addition to the old file's size. LMDB needs it because a transaction takes new pages before it frees old
-ones.
+"""How much larger the new file's map is than the old file. LMDB needs this space because a transaction takes new pages
+before it frees old ones.
 """
 
 _PAGE_SIZE_BYTES_MAX = 65_536
-"""The largest page size of LMDB. A disk with less free space than this has refused a page."""
+"""The largest page size of LMDB. If a disk has less free space than this, a failed LMDB write counts as a full disk."""
 
 _PROGRESS_ENTRIES = 1024
 
@@ -100,8 +101,8 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     Raises:
         ForkedError, ReadOnlyError, ClosedError, FencedError: the store is in this state.
         UsageError: called from within a commit, or the file has several names (hard links).
-        StorageError: the system has no locks that keep others from opening the file meanwhile, or a flush has failed.
-            Facts: path.
+        StorageError: the system has no locks that keep others from opening the file during the compaction, or an
+            earlier flush has failed. Facts: path.
     """
     path = file.path
     if os.getpid() != file.process_id:
@@ -111,7 +112,7 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with ReadTransaction(file):  # This raises if the store is closed, and follows an earlier compaction.
+    with ReadTransaction(file):  # Raises an error if the store is closed. After an earlier compaction, opens its file.
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
@@ -142,7 +143,7 @@ def compact_file(
         check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
             damage is not copied.
         progress: called with (entries copied, entries in all).
-        key: the key of the new file. With None, the key does not change.
+        key: the key of the new file. If None, the key does not change.
 
     Raises:
         ...: the errors of `check_compactable`.
@@ -150,8 +151,8 @@ def compact_file(
         StoreFullError: there is no room for a second file. The old file stays.
         StoreLockedError: another process compacts the store, or writes or opens it until the timeout. The old file
             stays. Facts: path.
-        StorageError: the operating system refuses for another reason. Facts: path. The store is whole. If the
-            rename was made, but not flushed, the next use flushes it.
+        StorageError: the operating system reports a different error. Facts: path. The store is intact. If the rename
+            succeeded, but its flush failed, the next opening flushes it.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
@@ -205,14 +206,15 @@ def _create(file: LmdbFile, temporary: Path) -> int:
     """Create and lock the temporary file, and return its descriptor.
 
     Raises:
-        StoreLockedError: another compaction uses it. Facts: path.
+        StoreLockedError: another compaction uses the temporary file. Facts: path.
     """
     for _attempt in range(_CREATIONS_MAX):
         try:
             descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
         except FileExistsError:
             break
-        with contextlib.suppress(BlockingIOError):  # Another opening may remove the unlocked file as a leftover.
+        # Before the lock is taken, a process that opens the store may lock and remove the file as a leftover.
+        with contextlib.suppress(BlockingIOError):
             lock_temporary(descriptor)
             if is_same_file(temporary, descriptor):
                 return descriptor
@@ -222,7 +224,7 @@ def _create(file: LmdbFile, temporary: Path) -> int:
 
 
 class _Filling:
-    """Fills the temporary file."""
+    """Fills the temporary file with the contents of the old file."""
 
     def __init__(
         self,
@@ -244,13 +246,13 @@ class _Filling:
         self._size_before_bytes = self._size_after_bytes = 0
 
     def compacted(self) -> Compacted:
-        """Return the result."""
+        """Return the sizes of both files and the numbers of copied entries."""
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
     def count_rewritten(self) -> None:
-        """Record the number of rewrites so far.
+        """Note the number of rewrites so far, for `is_current`.
 
-        The caller keeps others from committing, because a rewrite is counted before it is made.
+        The caller keeps others from committing, because a commit counts its rewrite before it writes.
         """
         self._rewritten = self._wal.shared().rewritten
 
@@ -266,7 +268,7 @@ class _Filling:
 
     @property
     def is_current(self) -> bool:
-        """Whether the copy is current: neither retention nor a deletion has rewritten the log since."""
+        """Whether the copied records are current: nothing has rewritten records since `count_rewritten`."""
         return self._wal.shared().rewritten == self._rewritten
 
     def complete(self) -> None:
@@ -282,7 +284,7 @@ class _Filling:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
-        """Open a snapshot of the old file, and the new file."""
+        """Open the old file for reading a snapshot, and the new file for writing."""
         with (
             ReadTransaction(self._file) as snapshot,
             snapshot.handles.begin_read(buffers=True) as source,
@@ -295,7 +297,7 @@ class _Filling:
 def opened_for_filling(
     file: LmdbFile, temporary: Path, descriptor: int, more_size_bytes: int = 0
 ) -> Iterator[lmdb.Environment]:
-    """Open the new file with room for the old file and `more_size_bytes`."""
+    """Open the new file with a map that has room for the old file's contents and `more_size_bytes`."""
     size_bytes = os.fstat(file.locks.descriptor).st_size + os.fstat(descriptor).st_size + more_size_bytes
     keep_standard_streams()
     target = lmdb.open(
@@ -328,16 +330,16 @@ class _EntryCopier:
             self._header = encode_header(store_id=file.store_id, created_us=created_us, key=key)
 
     def record(self, lsn: int, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a record as the new file stores it. Raises CorruptionError if the record is damaged."""
+        """Return a record's value in the form that the new file stores. Raises CorruptionError for a damaged record."""
         record = value if self._former is None else self._former.open_record(lsn, bytes(value))
         if self._check_record is not None:
             self._check_record(lsn, record)
         return value if self._mac is None else self._mac.seal_record(lsn, record)
 
     def row(self, key: bytes | memoryview, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a row of `index` or `meta` as the new file stores it.
+        """Return the value of an `index` or `meta` row in the form that the new file stores.
 
-        With a new key, raise CorruptionError if the old value is damaged.
+        If the key changes, raise CorruptionError for a damaged old value.
         """
         if self._mac is None:
             return value
@@ -349,7 +351,10 @@ class _EntryCopier:
 
 @contextmanager
 def _full_if_short(descriptor: int) -> Iterator[None]:
-    """Raise an OSError that names a full disk, because LMDB reports a short write as an input/output error."""
+    """If LMDB fails because the disk is full, raise the OSError for a full disk instead.
+
+    LMDB reports a partial write on a full disk as an input/output error.
+    """
     try:
         yield
     except lmdb.Error as error:
@@ -369,10 +374,10 @@ def _copy_tables(
     copier: _EntryCopier,
     progress: Progress | None,
 ) -> tuple[int, int]:
-    """Copy the three tables in order, so that each page is filled before the next one begins.
+    """Copy the three tables in key order, so that each page is filled before the next one begins.
 
     Returns:
-        The number of entries of log and index.
+        The numbers of entries in the log and in the index.
     """
     tables = file.handles.tables
     counts = [source.stat(table)["entries"] for table in tables.values()]
@@ -401,10 +406,10 @@ def _copy_tables(
 def _copy_changes(
     file: LmdbFile, source: lmdb.Transaction, target: lmdb.Environment, copier: _EntryCopier
 ) -> tuple[int, int]:
-    """Copy the records that were appended since the tables were copied, and the changes of the index.
+    """Copy the records that were appended since the tables were copied, and the changes to `meta` and the index.
 
     Returns:
-        The number of entries of log and index.
+        The numbers of entries in the log and in the index.
     """
     meta, log, index = file.handles.tables.values()
     copied_meta, copied_log, copied_index = map(target.open_db, file.handles.tables)
@@ -429,7 +434,7 @@ def _copy_changes(
 
 
 def _differences(old: lmdb.Cursor, new: lmdb.Cursor, copier: _EntryCopier) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the keys whose values differ in two tables, with the new value, or None if the key was removed."""
+    """Yield each key whose value differs in two tables, with the new value, or None if the key was removed."""
     has_old, has_new = old.first(), new.first()
     while has_old or has_new:
         old_key, old_value = old.item() if has_old else (b"", b"")
@@ -474,15 +479,15 @@ class Appender:
             message = f"key {bytes(key).hex()} is out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
-        # The copy touches these pages in the old file and in the new one.
+        # Count the pages that the copy has mapped, in the old file and in the new one.
         self._mapped.read(len(value) + MAPPED_AROUND_BYTES)
 
 
 def finish_file(file: LmdbFile, temporary: Path, descriptor: int) -> None:
-    """Number the new file's last transaction above that of the old file, mark the file as a successor, and flush it.
+    """Renumber the new file's last transaction to follow the old file's. Mark the file as a successor, and flush it.
 
-    Transaction numbers must only grow: waiters detect commits by them, and engines detect by them that their caches are
-    stale. LMDB writes transaction n into meta page n & 1, so the parity must not change.
+    Transaction numbers must only grow, because waiters use them to detect commits, and engines use them to detect stale
+    caches. LMDB writes transaction n into meta page n & 1, so the parity must not change.
     """
     live, last = read_live_meta(descriptor, temporary), read_live_meta(file.locks.descriptor, file.path).transaction_id
     number = last + 1 + ((last + 1 + live.slot) & 1)
@@ -513,6 +518,6 @@ def swap(file: LmdbFile, temporary: Path, descriptor: int, word: int = MOVED) ->
         point("compaction.before_rename")
         temporary.rename(file.path)
         point("compaction.after_rename")
-    finally:  # A rename may report an error although it has succeeded.
+    finally:  # A rename may report an error although it has succeeded, so check which file the path leads to.
         if not is_same_file(file.path, descriptor):
             write_word(old, 0)

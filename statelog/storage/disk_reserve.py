@@ -3,11 +3,11 @@
 LMDB takes new pages before it frees any. So in a file that cannot grow, neither retention nor deletion would work.
 Therefore each commit keeps the file longer than its last used page (E5), by a reserve and a step. Retention and
 deletion use the reserve if the disk is full. The next commits use the step. Zeros are written to both, so that the disk
-allocates their blocks. A flush of allocated blocks writes no metadata: 12 KB take 0.20 ms, and 0.33 ms at the end of a
-file.
+allocates their blocks. Flushing 12 KB to allocated blocks takes 0.20 ms, because no metadata is written. Appending them
+to the file takes 0.33 ms.
 
-If the disk refuses a step, LMDB's map is shrunk to end before the reserve. Then commits use the pages that are free
-inside the file. A commit that finds none is refused, so commits never take what retention needs.
+If the disk has no room for a step, LMDB's map is shrunk to end before the reserve. Then commits use the pages that are
+free inside the file. A commit that finds no such page is refused, so commits never take the pages that retention needs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
-"""An estimate of the pages that a commit takes: the paths in three trees and the free list, plus some pages for each
-change. A small store takes fewer. If the estimate is too low, the reserve is smaller until the next commit.
+"""An estimate of the pages that a commit takes: `_COMMIT_PAGES` for the paths in three trees and the free list, plus
+`_CHANGE_PAGES` for each change, plus its data. A commit to a small store takes fewer. If the estimate is too low, the
+reserve is smaller until the next commit.
 """
 
 _HALVINGS_MAX = 8
@@ -54,7 +55,7 @@ _META_PAGES = 2
 
 
 class UncommittedChanges(Protocol):
-    """The part of a write transaction that the disk reserve uses."""
+    """The members of a write transaction that the disk reserve uses."""
 
     changes: int
     size_bytes: int
@@ -73,15 +74,15 @@ class DiskReserve:
     def __init__(self, file: LmdbFile) -> None:
         self._file = file
         self._disk_size_bytes_max: int | None = None
-        """The size up to which commits may fill the file if the disk is full; None if it is not."""
+        """The size up to which commits may fill the file if the disk is full; None if the disk is not full."""
         self._users = 0
-        """The number of `with` blocks that use the reserve."""
+        """The number of running `in_use` blocks."""
         self._need = 0
-        """The pages that the last transaction needed."""
+        """The estimated page count of the last transaction that did not fit below `_end_max`."""
         self._end_max = 0
-        """The last page that commits may use before the file's size is checked again."""
+        """The number of pages that commits may fill before the file's size is checked again."""
         self._halvings = 0
-        """The number of times that the size of a rewrite was halved for lack of pages."""
+        """How often `halve` has halved the size of a rewrite."""
         self._reusable_id = -1
         self._copied_max = 0
 
@@ -100,7 +101,7 @@ class DiskReserve:
 
     @property
     def rewrite_size_bytes_max(self) -> int:
-        """The size of the records that one transaction may rewrite in addition to the first record.
+        """The size of the records that one transaction may rewrite. Only the last record may exceed this size.
 
         A rewrite takes as many bytes as it frees, and LMDB reuses the freed pages only two transactions later. So in a
         full store, a transaction rewrites at most a quarter of the reserve.
@@ -111,7 +112,7 @@ class DiskReserve:
         return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX) >> self._halvings
 
     def halve(self) -> bool:
-        """Halve the size that a transaction may rewrite from the reserve. Return False if that is too little."""
+        """Halve `rewrite_size_bytes_max` after a rewrite found no free page. Return False after too many halvings."""
         self._halvings += 1
         return self._halvings <= _HALVINGS_MAX
 
@@ -129,22 +130,22 @@ class DiskReserve:
         finally:
             self._users -= 1
             self._halvings = 0
-            # LMDB's map cannot end before a used page. With this limit, the file does not grow, and commits reuse freed
-            # pages.
+            # Restore the limit. If pages beyond it are in use, LMDB's map ends after the last one. Then the file does
+            # not grow, and commits reuse freed pages.
             self._file.set_map_size(self.commit_size_bytes_max)
 
     def look_again(self) -> None:
-        """Request a check of the file's size at the next commit, because the file was reopened or replaced."""
+        """Let the next commit check the size of the file again, because the file was reopened or replaced."""
         self._end_max = 0
 
     def ensure(self, transaction: UncommittedChanges) -> None:
-        """Make the file long enough to have the reserve after `transaction` commits.
+        """Extend the file, if necessary, so that it still has the reserve after `transaction` commits.
 
         Raises:
             NoDiskReserveError: the disk is full, and the commit would use the reserve.
-            StorageError: the operating system refuses to extend the file. Facts: path.
+            StorageError: the operating system reports an error when the file is extended. Facts: path.
         """
-        if self._users or self._file.is_forked:  # A forked child cannot commit.
+        if self._users or self._file.is_forked:  # A forked child cannot commit, so it must not extend the file.
             return
         copied = _COMMIT_PAGES + _CHANGE_PAGES * transaction.changes
         need = min(copied, self._copied_max) + transaction.size_bytes // _PAGE_SIZE_BYTES + 1
@@ -199,7 +200,7 @@ class DiskReserve:
         self._reusable_id = self._last_id()
 
     def is_refused_a_page(self, alone: AbstractContextManager[None]) -> bool:
-        """Return True if the disk has no room for one more page. Locks and `alone` are as for `shrink_map`."""
+        """Return True if the disk has no room for one more page. `alone` and the locks held are as in `shrink_map`."""
         try:
             with alone:
                 page_size_bytes, _end, size = self._measure()
@@ -233,14 +234,14 @@ class DiskReserve:
         return _NO_LIMIT if size >= limit else size - end - reserve
 
     def _measure(self) -> tuple[int, int, int]:
-        """Return the page size in bytes, the number of pages up to LMDB's last page, and the pages of the file."""
+        """Return the page size in bytes, the number of pages up to LMDB's last page, and the file's page count."""
         raw = self._file.handles.raw
         page_size_bytes: int = raw.stat()["psize"]
         size_bytes = os.fstat(self._file.locks.descriptor).st_size
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
 
     def _check_free(self, transaction: UncommittedChanges) -> None:
-        """Raise NoDiskReserveError if the transaction would leave fewer free pages than the reserve needs."""
+        """Raise NoDiskReserveError if the transaction would leave fewer free pages in the file than the reserve has."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._file.locks.descriptor, self._file.path)
         tables = self._file.handles.tables.values()
@@ -251,5 +252,5 @@ class DiskReserve:
 
 
 def reserve_pages(pages: int) -> int:
-    """Return the number of reserve pages of a file with `pages` pages."""
+    """Return the number of pages that the reserve has in a file with `pages` used pages."""
     return max(min(pages // _SMALL_STORE, DISK_RESERVE_PAGES_MAX), pages // DISK_RESERVE_SHARE)

@@ -4,8 +4,8 @@ Crash tests arm one point in a child process, through the environment:
 
     STATELOG_FAULT="commit.before_lmdb_commit:3:kill"
 
-kills the process with SIGKILL the third time that it passes the point. `arm` does the same within a process. A point
-that is not armed costs one call and one test of an empty dictionary.
+This kills the process with SIGKILL the third time that it passes the point. `arm` arms a point of its own process. A
+point that is not armed costs one call and one test of an empty dictionary.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ POINTS = (
 """All points, in the order in which creation, commit, compaction, purge and upgrade pass them."""
 
 armed: dict[str, _Fault] = {}
-"""The armed faults by point. Frequently executed code tests this dictionary first: `if armed: point(...)`."""
+"""The armed faults, by the name of their point. Frequently executed code tests this dict first: `if armed: point(...)`.
+"""
 
 
 class _Fault:

@@ -1,1 +1,1 @@
-"""The kinds of events, and the table of kinds, which all readers of the log use."""
+"""The kinds of events, and the table of these kinds that all code that reads the log uses."""

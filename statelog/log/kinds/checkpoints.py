@@ -107,7 +107,10 @@ def _ancestor(
     what: str,
     recent: Recent,
 ) -> CheckpointEvent | None:
-    """Return the parent or the jump target of an event, or None if it has expired. Check that its depth is smaller."""
+    """Return the checkpoint at `place`, or None if it has expired. It is the parent or the jump target of `event`.
+
+    Raise CorruptionError if it is not an ancestor of smaller depth. `what` names it in the message.
+    """
     branch, version = place
     if branch is None or version is None:
         return None

@@ -22,7 +22,7 @@ _EVENTS = b"e"
 
 
 def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[int]:
-    """Return the LSNs of an owner's records that the index refers to."""
+    """Return the ascending LSNs of the records of `owner` to which the index refers."""
     lsns = {lsn for kind in kinds.values() for lsn in kind.records(view, owner, 0)}
     scan = view.transaction.scan_index(keys.encode_thread_prefix(_EVENTS, owner))
     lsns.update(keys.decode_event_lsn(key) for key, _payload in scan)
@@ -30,13 +30,13 @@ def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[i
 
 
 def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
-    """Return the kind of deletions. `kinds` is the table of all kinds, to which kinds may be added later."""
+    """Return the kind of deletion events. `kinds` is the table of all kinds. More kinds may be added to it later."""
 
     def apply(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
-        """Remove everything of a thread from the index, and release its records.
+        """Remove all index keys of a thread, and release its records.
 
-        In a rebuild, the records may already be erased, so that keys are missing. The erased first record of the thread
-        has not removed the policy for this id, so this function removes it.
+        In a rebuild, the records may already be erased, so some keys may be missing. An erased first record does not
+        remove the store's policy for this thread id, so this function removes it.
         """
         thread, view = event.thread, index.view
         release_records(index, thread, records_of(view, thread, kinds))

@@ -46,7 +46,7 @@ RANK = 128
 
 
 class EntryAct(IntEnum):
-    """The act of an event: what happened to an entry."""
+    """What an event did to an entry."""
 
     SET = 0
     DELETE = 1
@@ -56,7 +56,7 @@ class EntryAct(IntEnum):
     CLAIM = 4
     RENEW = 5
     RELEASE = 6
-    """A claim was released. Without an agent, its time was up."""
+    """A claim was released. If the event has no agent, the claim's time was up."""
     COMPLETE = 7
     """The work on the entry was completed, and the entry was deleted. The root is the result."""
     FAIL = 8
@@ -66,7 +66,7 @@ class EntryAct(IntEnum):
 
 
 GOES = (EntryAct.DELETE, EntryAct.EXPIRE, EntryAct.COMPLETE, EntryAct.DEAD)
-"""The acts that end an entry."""
+"""The acts after which the entry no longer exists."""
 
 
 class Claimed(NamedTuple):
@@ -75,10 +75,10 @@ class Claimed(NamedTuple):
     token: int
     """The LSN of the claim's first record. It is 0 in that record."""
     tag: bytes
-    """The boot and time namespace, which identify the clock of the deadline."""
+    """A digest of the boot id and the time namespace, which identify the clock of `deadline_us`."""
     deadline_us: int
     until_us: int
-    """The deadline by the wall clock, for processes with another boot or time namespace."""
+    """The deadline by the wall clock, for processes whose boot or time namespace differs."""
     lease_us: int
 
 
@@ -94,8 +94,8 @@ class EntryEvent(NamedTuple):
     key: str
     agent: str | None
     before: int
-    """The LSN of the last record of the same key, even if the entry was deleted. It is 0 if the committer knew none
-    (B1).
+    """The LSN of the previous record with the same key, even if that record deleted the entry. It is 0 if the committer
+    knew none (B1).
     """
     created_us: int
     """The time of the entry's creation."""
@@ -122,7 +122,7 @@ NO_ROW = EntryRow(0)
 
 
 class KnownEntry(NamedTuple):
-    """The current row and event of a key, as a commit has read or staged them."""
+    """The current index row and event of a key, as read or staged by a commit."""
 
     row: EntryRow
     is_there: bool
@@ -134,7 +134,7 @@ class KnownEntry(NamedTuple):
 
 
 def last_row(view: View, board: int, key: str) -> tuple[EntryRow, bool]:
-    """Return the index row of a key, and whether the entry exists. Without a row in the index, it is all zeros."""
+    """Return the index row of a key, and whether the entry exists. If the index has no row, return `NO_ROW`."""
     payload = view.transaction.get_index(board_keys.encode_entry_key(board, key))
     if payload is not None:
         return board_keys.decode_row(payload), True
@@ -163,7 +163,7 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
             index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
-    if is_lease(key):  # Only the last record of a lease is needed, and none after a release.
+    if is_lease(key):  # A lease needs only its last record, and none after a release, so release the others.
         ends = event.act == EntryAct.RELEASE
         if before.lsn:
             index.delete_index(keys.encode_thread_event_key(board, before.lsn))
@@ -202,9 +202,9 @@ def _take_out(
         board: the thread of the record.
         key: the key of the entry, or the name of the lease.
         before: the row of the key.
-        is_there: True if the row is that of an existing entry.
-        following: the row that replaces it, if the entry then waits to be claimed. The entry may then keep its place in
-            the queue.
+        is_there: True if `before` is the row of an existing entry.
+        following: the row that replaces `before`, if the entry then waits to be claimed, otherwise None. With equal
+            rank and time, the entry keeps its place in the queue.
     """
     if before.expires_us:
         index.delete_index(board_keys.encode_expiry_key(board, before.expires_us, before.lsn))
@@ -268,7 +268,7 @@ def is_board(view: View, thread: int) -> bool:
 def is_entry(view: View, lsn: int) -> bool:
     """Return True if a record of the board belongs to an entry.
 
-    The board's thread may also have a policy record: before format 5 a policy for all threads was given to it, too.
+    The board's thread may also have a policy record: before format 5, a policy for all threads also applied to it.
     """
     data = view.transaction.get_log(lsn)
     return data is not None and data[TYPE_AT] == TYPE_ENTRY
@@ -281,7 +281,7 @@ def is_leases(view: View, thread: int) -> bool:
 
 
 def records_of(view: View, board: int, after: int = 0) -> Iterator[int]:
-    """Yield the LSNs of a board's records above an LSN."""
+    """Yield the LSNs above `after` of the records that the thread `board` owns, ascending."""
     if is_board(view, board):
         start = keys.encode_thread_event_key(board, after + 1)
         for key, _payload in view.transaction.scan_index(keys.encode_thread_prefix(b"e", board), start=start):

@@ -1,4 +1,4 @@
-"""A row of the table of kinds: the facts and functions of one kind of event."""
+"""A row in the table of kinds. It contains the facts and functions of one kind of event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Recent = dict[int, CheckpointEvent]
 
 
 def thread_of(event: Any, _lsn: int) -> int:
-    """Return the owner of an event: its first field."""
+    """Return the owner of an event, which is the event's first field."""
     return int(event.thread)
 
 
@@ -49,10 +49,10 @@ class Kind(NamedTuple, Generic[E]):
     """A kind of event.
 
     The *owner* of a record is the LSN of a thread, or 0 for nobody. It is the first field of the body. When an owner is
-    deleted, its keys are removed from the index and its records are erased. A record keeps the nodes that its root
-    leads to until the record is redacted, some time after it was *released* (`index.release_records`). So each
-    unredacted record with a root is either among `records` or released. No function of a kind depends on a clock or on
-    other processes. The index is derived from the log alone (L4), and an event's keys from its own record.
+    deleted, its keys are removed from the index and its records are erased. The nodes that a record's root leads to
+    exist until the record is redacted, some time after it was *released* (`index.release_records`). So each unredacted
+    record with a root is either among `records` or released. No function of a kind depends on a clock or on other
+    processes. The index is derived from the log alone (L4), and the keys of an event from its own record.
     """
 
     type: int
@@ -60,38 +60,37 @@ class Kind(NamedTuple, Generic[E]):
     name: str
     """The name of the kind in `store.log`."""
     event: builtins.type[E]
-    """A named tuple of the fields of the body, in their order."""
+    """A named tuple class with the fields of the body, in the same order."""
     bodies: tuple[tuple[Field, ...], ...]
     """The possible bodies of a record, of different lengths, the shortest first. An event of a shorter body has None
     for the missing fields.
     """
     apply: Callable[[IndexWriter, E, int], None]
-    """Update the index for an event with an LSN. Retention may have redacted earlier records, so the function must not
+    """Update the index for an event at an LSN. Retention may have redacted earlier records, so the function must not
     rely on the index keys of those records (R3).
     """
     describe: Callable[[View, E], dict[str, Any]]
     """Return the fields that `store.log` shows of an event."""
     decode: Callable[[Record], E] | None = None
-    """Return the event of a record. None if the decoded fields are the whole event."""
+    """Return the event of a record. None if the event consists of the decoded fields alone."""
     owner: Callable[[E, int], int] = thread_of
-    """Return the owner of an event with an LSN."""
+    """Return the owner of an event at an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
-    """Call `refuse` if an event cannot follow the records in the view. An import calls this function after it has
-    checked only that the event is well-formed and its owner exists. Accept any event about an earlier redacted record
-    (R3).
+    """Call `refuse` if an event cannot follow the records in the view. Before an import calls this function, it checks
+    only that the event is well-formed and its owner exists. Accept any event about an earlier redacted record (R3).
     """
     records: Callable[[View, int, int], Iterable[int]] = _no_records
-    """Return the LSNs of an owner's records that the index refers to, at least those above an LSN. LSNs under key `e`
-    may be omitted.
+    """Return the LSNs of an owner's records to which the index refers, at least those above a given LSN. LSNs under key
+    `e` may be omitted.
     """
     remove: Callable[[IndexWriter, E, int], None] | None = None
-    """Remove the index keys of a record with an LSN, except those that a later record has replaced. None if retention
+    """Remove the index keys of the event at an LSN, except keys that a later record has replaced. None if retention
     removes such records only together with their owner.
     """
     is_owner: Callable[[View, int], bool] = _any_owner
     """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
-    """The first bytes of the kind's keys that continue with the owner's LSN. No other kind uses them."""
+    """The first bytes of those keys of the kind in which the owner's LSN follows. No other kind uses these bytes."""
     other_prefixes: tuple[bytes, ...] = ()
     """The prefixes of the kind's other keys."""
     root_field: int | None = None
@@ -101,8 +100,8 @@ class Kind(NamedTuple, Generic[E]):
     to refer to these nodes.
     """
     is_version: bool = False
-    """True if the event is a version of a thread: it is later than the versions before it (L2), and its root is that of
-    a dict."""
+    """True if the event is a version of a thread: its time is later than that of the previous version (L2), and its
+    root is the root of a dict."""
     outlives: bool = False
     """True if the event keeps its meaning after the deletion of its owner. An export of threads omits it."""
     has_raw: bool = False
@@ -145,6 +144,6 @@ class Kind(NamedTuple, Generic[E]):
 
 
 def refuse(lsn: int, what: str, **facts: int) -> NoReturn:
-    """Raise CorruptionError for an impossible record. Facts: lsn, and the given facts."""
+    """Raise CorruptionError for an impossible record. `what` says why it is impossible. Facts: lsn, and `facts`."""
     message = f"record {lsn}: {what}"
     raise CorruptionError(message, lsn=lsn, **facts)

@@ -1,4 +1,4 @@
-"""Loans: a thread uses nodes of another thread. See `log.care.loans`."""
+"""The event of a copy reference (loan): a thread uses nodes of another thread. See `log.care.loans`."""
 
 from __future__ import annotations
 

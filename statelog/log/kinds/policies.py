@@ -1,4 +1,4 @@
-"""The events of retention policies, of a thread or of the store for future threads. See `log.care.policies`."""
+"""The event that sets a retention policy, for one thread or for future threads. See `log.care.policies`."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _describe(_view: View, event: PolicyEvent) -> dict[str, Any]:
 
 def _check(view: View, event: PolicyEvent, lsn: int, _recent: Recent) -> None:
     rows = [] if event.pattern is None else with_policy(view.policies(), event.pattern, event.policy)
-    # Policies for one id do not count. If the first record of a thread was erased, its policy stays until its deletion
-    # event.
+    # Do not count policies for a single id: if the first record of a thread was erased, the policy for the thread's id
+    # stays until the thread's deletion event.
     if sum(isinstance(row.pattern, str) for row in rows) > POLICIES_MAX:
         refuse(lsn, f"there are more than {POLICIES_MAX} policies")
 

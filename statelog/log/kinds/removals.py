@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 MARK = RemovalEvent(0, [])
-"""A removal event without records. In a log of an earlier format, it follows the list of all redacted records."""
+"""A removal event without records. In a log of an earlier format, it follows the events that list all redacted records.
+"""
 
 
 def removals_of(lsns: Iterable[int]) -> Iterator[RemovalEvent]:
@@ -39,7 +40,7 @@ def removals_of(lsns: Iterable[int]) -> Iterator[RemovalEvent]:
 
 
 def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
-    """Return the kind of removal events. `kinds` maps the type of a removed record to its kind."""
+    """Return the kind of removal events. `kinds` maps the type of each removed record to its kind."""
 
     def apply(index: IndexWriter, event: RemovalEvent, lsn: int) -> None:
         for record, kind, removed in whole_records(index.view, event, lsn):

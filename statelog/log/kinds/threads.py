@@ -120,7 +120,8 @@ def _check_tag(view: View, event: TagEvent, lsn: int, _recent: Recent) -> None:
     data = view.transaction.get_log(target) if 0 < target < lsn else None
     record = None if data is None else decode_record(data, target)
     is_checkpoint = record is not None and record.type in CHECKPOINT_TYPES
-    if record is not None and is_checkpoint and not record.flags & FLAG_REDACTED:  # The target may have expired since.
+    # The target may have expired since the tag was set. Then its thread is unknown, and the event is accepted.
+    if record is not None and is_checkpoint and not record.flags & FLAG_REDACTED:
         is_checkpoint = checkpoint_in(record).thread == event.thread
     if target and not is_checkpoint:
         refuse(lsn, f"it tags record {target}, which is not a checkpoint of its thread")

@@ -1,9 +1,7 @@
-"""Creation of a store.
-
-It leaves a complete store or none, even if the process is killed or others create the same store.
+"""Creates a store: completely or not at all, even if the process is killed or others create the same store.
 
 LMDB would create the file step by step under its final name, and a crash would leave a file that cannot be opened. Here
-the store is built under a temporary name, flushed, and then linked to its own name. The link fails if the name is
+the store is built under a temporary name, flushed, and then linked to its final name. The link fails if the name is
 taken. So if two processes create a store at the same time, one of the two stores is dropped.
 """
 
@@ -38,10 +36,10 @@ META_TABLE = b"meta"
 LOG_TABLE = b"log"
 INDEX_TABLE = b"index"
 TABLES_MAX = 4
-"""The maximum number of tables: the three tables, and one that a later format may add."""
+"""The maximum number of LMDB tables: `meta`, `log`, `index`, and one that a later format may add."""
 
 FILE_MODE = 0o600
-"""The mode of a new store. Only its owner may read the state of an agent."""
+"""The mode of a new file: only its owner may read and write the state of agents."""
 
 _TEMPORARY_SUFFIX = ".creating"
 _ATTEMPTS = 10
@@ -58,7 +56,7 @@ def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | N
         AccessError: no permission to write to the directory. Facts: path.
         StoreFullError: the disk is full. Facts: path.
         FormatError: another file has the name that the WAL needs. Facts: path, journal.
-        StorageError: the operating system refuses for another reason. Facts: path.
+        StorageError: the operating system reports a different error. Facts: path.
     """
     try:
         check_before_creation(path)
@@ -86,14 +84,14 @@ def _refusal(error: OSError, path: Path) -> StatelogError:
 
 
 def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
-    """Remove the temporary files of creations of `path` that were killed, or other temporary files with `suffix`.
+    """Remove the temporary files that killed processes left when they created `path`.
 
-    The file of a living process is locked, and stays.
+    The file of a living process is locked, and stays. `suffix` selects a different kind of temporary file.
     """
     for entry in path.parent.iterdir():
         if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
-                # A process that is creating a store holds this lock on its temporary file.
+                # A process that is creating a store holds this lock on its temporary file, so locking it fails.
                 _remove_leftover(entry, lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
@@ -130,7 +128,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
     """Write an empty store into `temporary`, and flush it."""
-    created_us = max(time.time_ns() // 1000, 1)  # The clock may show a time before 1970.
+    created_us = max(time.time_ns() // 1000, 1)  # The clock may show a time before 1970, which is not a valid time.
     header = encode_header(store_id=store_id, created_us=created_us, key=key)
     keep_standard_streams()
     environment = lmdb.open(
@@ -156,13 +154,14 @@ def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[int]:
-    """Yield the descriptor of an empty file.
+    """Yield the descriptor of an empty file that becomes `path`.
 
-    At the end, flush the file and give it the name `path`, unless an error was raised.
+    At the end of the `with` block, flush the file and give it the name `path`, unless an error was raised.
 
     Raises:
         AlreadyExistsError: the name is taken. Facts: path.
-        StoreNotFoundError, AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: the operating system reports an error. Facts:
+            path.
     """
     try:
         remove_leftovers(path)
@@ -200,7 +199,7 @@ def _publish(temporary: Path, path: Path) -> bool:
 
 
 def _rename_unless_taken(temporary: Path, path: Path) -> bool:
-    """Rename the file under a lock of the directory, for file systems without hard links.
+    """Rename the file while holding a lock on the directory. This is for file systems without hard links.
 
     Return False if the name is taken.
     """
@@ -220,7 +219,7 @@ def finish_leftovers(path: Path) -> None:
     """Remove the temporary file of an interrupted compaction of `path`. Keep the file of a running compaction.
 
     Raises:
-        StorageError: it cannot be removed. Facts: path.
+        StorageError: the file cannot be removed. Facts: path.
     """
     temporary = compaction_path(path)
     if not os.path.lexists(temporary):
@@ -239,7 +238,7 @@ def lock_temporary(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:  # The file system does not support flock.
+    except OSError:  # If the file system does not support flock, continue without the lock.
         return
 
 
@@ -269,7 +268,8 @@ def make_name_durable(path: Path) -> None:
         StorageError: the directory cannot be flushed. Facts: path.
     """
     try:
-        with contextlib.suppress(PermissionError):  # This user may have no permission to read the directory.
+        # Skip the flush if this user may not read the directory, because opening it is then impossible.
+        with contextlib.suppress(PermissionError):
             sync_directory(path.parent)
     except OSError as error:
         message = f"{path}: its directory cannot be flushed: {error.strerror}"
