@@ -27,14 +27,14 @@ __all__ = ["StatelogHistoryProvider"]
 _MESSAGES = "messages"
 _SCHEMA = {_MESSAGES: reducers.extend, LABELS: reducers.merge, HIDDEN: reducers.merge}
 _session: ContextVar[AgentSession | None] = ContextVar("statelog_agent_framework_session", default=None)
-"""The session of the run whose messages are saved."""
+"""The session that `after_run` is saving. `save_messages` gets only its id."""
 
 
 class StatelogHistoryProvider(HistoryProvider):
     """A `HistoryProvider` of Agent Framework. The messages of one call are appended in one commit.
 
-    Two processes may append to one session: all messages stay, in the order of their commits. The commit also has the
-    session's security labels, and a run that loads the messages gets the labels, too.
+    Two processes may append to one session: all messages stay, in the order of their commits. The same
+    commit stores the session's security labels, and a run that loads the messages also loads the labels.
 
     Args:
         store: an open store.

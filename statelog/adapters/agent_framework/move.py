@@ -55,18 +55,18 @@ class _CheckpointFolder:
             id = file.name.removesuffix(_SUFFIX)
             try:
                 encoded = self._read(id)
-            except FormatError:  # `copy` raises the same error again.
+            except FormatError:  # `copy` raises this error again, and so reports it.
                 unreadable.append(id)
             else:
                 order[id] = encoded["workflow_name"], encoded["timestamp"]
         self._names = [*sorted(order, key=order.__getitem__), *unreadable] if order else []
 
     def names(self) -> Sequence[str]:
-        """Return the ids of the checkpoints, in order within each workflow."""
+        """Return the checkpoint ids by workflow and time. The ids of unreadable files come last."""
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a checkpoint in one transaction and compare it.
+        """Copy a checkpoint in one transaction, and compare the copy.
 
         See `statelog.adapters.kit.migration.MigrationSource`.
         """
@@ -82,11 +82,11 @@ class _CheckpointFolder:
         )
 
     def _read(self, id: str) -> dict[str, Any]:
-        """Return an encoded checkpoint."""
+        """Return the encoded checkpoint with the id `id`. Raises FormatError if its file is invalid."""
         file = self._path / f"{id}{_SUFFIX}"
         with reading(str(file)):
             encoded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            WorkflowCheckpoint.from_dict(encoded)  # Creating the object checks the fields.
+            WorkflowCheckpoint.from_dict(encoded)  # The object is not needed, but `from_dict` checks the fields.
         odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
         if odd or encoded["checkpoint_id"] != id:
             message = f"{file} does not contain a checkpoint of that name"

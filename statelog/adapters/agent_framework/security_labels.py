@@ -1,7 +1,7 @@
 """Stores and restores the security labels of a session with its messages.
 
-`agent_framework.security` keeps a conversation's label and the contents hidden from the model in `session.state`.
-Without them, an untrusted text would count as trusted after a restart.
+`agent_framework.security` stores in `session.state` a conversation's label and the contents hidden from the model.
+If they were lost, an untrusted text would count as trusted after a restart.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "LABELS", "Labels", "labels_of", "restore_labels", "writes_of"]
 
 LABELS, HIDDEN = "labels", "hidden"
-"""Names of two channels: the label of each provider, and the hidden contents with their kinds by provider and id."""
+"""Names of two channels. `labels` has each provider's label, `hidden` each hidden content by kind, id and provider."""
 _SCOPE, _LABEL = "scope_id", "context_label"
 _KINDS = ("variables", "variable_metadata")
 
 
 class Labels(NamedTuple):
-    """One provider's data in a session's state: its label, and (kind, id, entry) of hidden contents."""
+    """One provider's section of a session's state: name, label, and hidden contents as (kind, id, entry)."""
 
     name: str
     label: str | None
@@ -36,7 +36,7 @@ class Labels(NamedTuple):
 
 
 def labels_of(session: AgentSession) -> list[Labels]:
-    """Return a copy of the labels in a session's state."""
+    """Return, from a session's state, the labels of each provider that has a label or hidden contents."""
     sections = [(name, part) for name, part in session.state.items() if isinstance(part, dict) and _SCOPE in part]
     found = [
         Labels(name, part.get(_LABEL), [(kind, *pair) for kind in _KINDS for pair in (part.get(kind) or {}).items()])
@@ -46,7 +46,7 @@ def labels_of(session: AgentSession) -> list[Labels]:
 
 
 def writes_of(found: Iterable[Labels], state: MapView) -> dict[str, Any]:
-    """Return the writes that add labels to a history with this state.
+    """Return the writes that add the labels `found` to a history whose state is `state`.
 
     A stored label is combined with the new one, so concurrent processes keep each other's restrictions.
     """
@@ -64,7 +64,7 @@ def writes_of(found: Iterable[Labels], state: MapView) -> dict[str, Any]:
 
 
 def restore_labels(session: AgentSession, state: MapView) -> None:
-    """Add the labels and hidden contents of a history to a session. Labels are combined with the session's labels."""
+    """Add a history's labels and hidden contents to a session. A stored label is combined with the session's label."""
     for kept in state.get(LABELS, {}).values():
         name, label = kept.value
         section = session.state.setdefault(name, {})
@@ -78,7 +78,7 @@ def restore_labels(session: AgentSession, state: MapView) -> None:
 
 
 def _combined(*labels: str) -> str:
-    """Return the most restrictive label, in the framework's stored form."""
+    """Return the most restrictive of `labels`, encoded as the framework stores it."""
     from agent_framework.security import ContentLabel, combine_labels
 
     combined = combine_labels(*(ContentLabel.from_dict(json.loads(label)) for label in labels))

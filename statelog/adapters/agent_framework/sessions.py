@@ -38,7 +38,7 @@ with warnings.catch_warnings():
             self.store = store
 
         async def get(self, session_id: str) -> AgentSession | None:
-            """Return a new object of a session, or None. Raises ValueError if the id is empty or not a text."""
+            """Return the session as a new object, or None. Raises ValueError if the id is empty or not a text."""
             thread = self._thread_of(session_id)
             kept = await run(lambda: join(self.store.thread(thread).state))
             return None if kept is None else AgentSession.from_dict(kept)
@@ -55,7 +55,7 @@ with warnings.catch_warnings():
             if type(session) is not AgentSession:
                 message = f"a session must be an AgentSession, not {type(session).__name__}"
                 raise TypeError(message)
-            channels = cut(Json.of(session.to_dict()).value)  # Copy it, because the session may change meanwhile.
+            channels = cut(Json.of(session.to_dict()).value)  # Copy the session: it may change before the commit.
             await run(put, self.store, thread, channels)
 
         async def delete(self, session_id: str) -> None:

@@ -43,7 +43,7 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
         self.store = store
 
     def get(self, key: str, default: T | None = None) -> T | None:
-        """Return a new object of a key's value, or `default`."""
+        """Return the value of `key` as a new object, or `default`."""
         state = self.store.thread(_thread_of(key)).state
         return cast("T", read_value(state, _VALUE)) if _VALUE in state else default
 
@@ -65,7 +65,7 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
 
 
 class _Opened:
-    """Stores named by configurations, one for each file. They close when the process ends."""
+    """Opens the stores that configurations name by path, each once. They stay open until the process ends."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -20,11 +20,11 @@ __all__ = ["load_team", "save_team"]
 
 _STATE = "team"
 _ORDER, _MEMBERS = "order", "members"
-"""Keys of a dict in stored form: the original keys in their order, and their values."""
+"""The keys of a stored dict: `order` has the original keys in their order, and `members` has their values."""
 
 
 async def save_team(store: Store, id: str, team: Any) -> int:
-    """Store the result of `save_state` of a team or an agent in one commit. Return the version.
+    """Store the state that a team's or an agent's `save_state` returns, in one commit. Return the version.
 
     If the state is unchanged, no version is created, and the last version is returned.
 
@@ -43,14 +43,14 @@ async def save_team(store: Store, id: str, team: Any) -> int:
         of_team.edit(lambda state: settle(state, _STATE, kept), id=version_id)
         try:
             return of_team.at(version_id).version
-        except CheckpointNotFoundError:  # The state is unchanged.
+        except CheckpointNotFoundError:  # `edit` made no version, because the state is unchanged.
             return of_team.version
 
     return await run(write, store, thread, None, save)
 
 
 async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> None:
-    """Load the last saved state, or the state of a version, into a team. The team then continues from it.
+    """Load the last saved state, or the state of version `at`, into a team. The team then continues from this state.
 
     If the team does not accept the state, or the task is cancelled, the team's former state is restored.
 
@@ -86,7 +86,11 @@ def _thread_of(id: str) -> str:
 
 
 def _kept(value: Any) -> Any:
-    """Return a value in stored form: dicts with the order of their keys, lists of JSON texts, and JSON texts."""
+    """Return a value in stored form.
+
+    A dict becomes the order of its keys and its values in stored form. A list becomes a list of JSON texts. Any other
+    value, or an empty dict, becomes one JSON text.
+    """
     if isinstance(value, dict) and value:
         return {_ORDER: Json.of(list(value)), _MEMBERS: {key: _kept(member) for key, member in value.items()}}
     return of_all(value) if isinstance(value, list) else Json.of(value)

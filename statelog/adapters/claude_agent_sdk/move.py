@@ -36,7 +36,7 @@ _SUFFIX = ".jsonl"
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Projects]:
-    """Yield the sessions of Claude Code's folder `projects`, or of one folder in it.
+    """Yield the sessions of Claude Code's folder `projects`, or of one project's folder in it.
 
     Raises:
         FormatError: the folder has no session.
@@ -52,7 +52,7 @@ def opened(path: Path) -> Iterator[_Projects]:
 
 
 def _sessions_in(path: Path) -> Iterator[Path]:
-    """Yield the files of sessions, as `projects/PROJECT/SESSION.jsonl`."""
+    """Yield the transcript file of each session, such as `projects/PROJECT/SESSION.jsonl`."""
     for folder in (path, *(each for each in path.glob("*") if each.is_dir())):
         for file in folder.glob(f"*{_SUFFIX}"):
             if _is_session_id(file.stem) and file.stat().st_size > 0:
@@ -117,7 +117,8 @@ class _Projects:
 class _Transcript(NamedTuple):
     """The parts of a transcript that are compared.
 
-    The SDK imports the metadata of a subagent after its entries. So in a store, later entries may follow the metadata.
+    The SDK imports a subagent's metadata after its entries. So entries that were imported later follow the metadata in
+    the store.
 
     Attributes:
         entries: the entries except metadata, as a JSON array.
@@ -142,7 +143,7 @@ class _Transcript(NamedTuple):
         return is_first and (other.metadata != "[]" or self.metadata == "[]")
 
     def rest_of(self, entries: list[SessionStoreEntry]) -> list[SessionStoreEntry]:
-        """Return those of `entries` that follow this transcript's entries, and the metadata if it differs."""
+        """Return the rest of `entries` after this transcript's entries, and the last metadata entry if it differs."""
         rest = _without_metadata(entries)[len(json.loads(self.entries)) :]
         metadata = _metadata_of(entries)
         return rest if _array(metadata) == self.metadata else [*rest, *metadata]
@@ -164,7 +165,7 @@ def _array(entries: Sequence[SessionStoreEntry]) -> str:
 
 
 def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
-    """Return the entries that a store keeps: for each uuid, only the first entry."""
+    """Return the entries that a store keeps: the first entry of each uuid, and all entries without a uuid."""
     seen: set[str] = set()
     kept = []
     for entry in entries:
@@ -177,13 +178,13 @@ def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
 
 
 def _cut_files(file: Path) -> dict[Path, bytes]:
-    """Return the transcripts of a session with an incomplete last line, each with its complete lines.
+    """Return the session's transcripts whose last line is incomplete, each with its complete lines.
 
-    Claude Code appends a line for each entry. If it is killed during a write, the last line is incomplete. In the
-    session's folder, the SDK imports only `subagents`, because tools keep their own files beside it.
+    Claude Code appends a line for each entry. If it is killed during a write, the last line is incomplete. Like
+    the SDK, read only `subagents` in the session's folder: tools keep other files beside it.
 
     Raises:
-        FormatError: another line is not a JSON object, or the session has no complete line. The error names the file
+        FormatError: a complete line is not a JSON object, or the session has no complete line. The error names the file
             and the line.
     """
     cut = {}
@@ -224,7 +225,7 @@ async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[
 def _alone(file: Path, cut: Mapping[Path, bytes]) -> Iterator[None]:
     """Show only this session to the SDK, because several projects may have a session with the same id.
 
-    `cut` has the contents that the SDK reads instead of the truncated files.
+    `cut` maps each file whose last line is incomplete to the contents that the SDK reads instead.
     """
     before = os.environ.get(_CONFIG)
     with tempfile.TemporaryDirectory() as folder:

@@ -41,15 +41,15 @@ ENTRIES, UUIDS = "entries", "uuids"
 _TRANSCRIPT = Schema.of({ENTRIES: reducers.extend, UUIDS: reducers.merge})
 MTIMES, SUMMARIES, SUBPATHS, LONG = "mtimes", "summaries", "subpaths", "long"
 _PROJECT = Schema.of(dict.fromkeys((MTIMES, SUMMARIES, SUBPATHS, LONG), reducers.merge))
-"""The channels have, by the key of a session's id, the time of the last change, the summary, the paths of the session's
-other transcripts, and the session's id if it differs from the key."""
+"""The channels of a project's thread. They map a session's key (see `map_key`) to the time of its last change, its
+summary, the subpaths of its other transcripts, and its id if the id differs from the key."""
 
 
 class StatelogSessionStore(SessionStore):
     """The SDK's `SessionStore`: `ClaudeAgentOptions(session_store=StatelogSessionStore(store))`.
 
-    One commit writes a batch of entries, the summary and the listed data. Entries whose uuid is already stored are
-    skipped, so a batch can be appended again. The store works under asyncio and trio.
+    One commit writes a batch of entries, the session's summary, and its data in the project's lists. Entries whose uuid
+    is already stored are skipped, so a batch can be appended again. The store works under asyncio and trio.
 
     Args:
         store: an open store. The caller closes it. `StatelogSessionStore.open(path)` opens a store itself.
@@ -64,7 +64,7 @@ class StatelogSessionStore(SessionStore):
         return cls(statelog.open(path, **options))
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Append entries to a transcript. Raises ValueTypeError if an entry is not JSON. Then nothing is added."""
+        """Append entries to a transcript. If an entry is not JSON, raise ValueTypeError and append nothing."""
         if entries:
             await run(self._append, key, list(entries), of_all(entries))
 
@@ -96,7 +96,7 @@ class StatelogSessionStore(SessionStore):
         return await run(read)
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete a session with all its transcripts, or the transcript of a subpath. They can be created again."""
+        """Delete a session with all its transcripts, or the transcript at a subpath. Both can be created again."""
         await run(self._delete, key)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
@@ -120,12 +120,16 @@ class StatelogSessionStore(SessionStore):
         project = thread_id(PREFIX, key["project_key"])
         while True:
             head = self.store.thread(project, schema=_PROJECT).head
-            with suppress(ConflictError):  # Another process may have added a transcript since then.
+            with suppress(ConflictError):  # Another process may have changed the project: retry.
                 self._delete_at(head, project, key)
                 return
 
     def _delete_at(self, head: Checkpoint[Any] | None, project: str, key: SessionKey) -> None:
-        """Delete transcripts with their listed data if `head` is the project's head."""
+        """Delete the transcripts of `key`, and their data in the project's lists.
+
+        Raises:
+            ConflictError: `head` is not the project's head.
+        """
         subpath, name = key.get("subpath"), map_key(key["session_id"])
         subpaths = [] if head is None else head.state.get(SUBPATHS, {}).get(name, {}).values()
 
@@ -153,7 +157,7 @@ class StatelogSessionStore(SessionStore):
 
 
 def add_entries(key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json], tx: Transaction) -> None:
-    """Append new entries to a transcript, with the summary and the listed data."""
+    """Append the entries that a transcript lacks. Update the session's summary and its data in the project's lists."""
     new: list[SessionStoreEntry] = []
     session, subpath = key["session_id"], key.get("subpath")
     name = map_key(session)
@@ -197,7 +201,7 @@ def thread_of(key: SessionKey) -> str:
 
 
 def _add(entries: list[SessionStoreEntry], encoded: list[Json], new: list[SessionStoreEntry], state: Any) -> None:
-    """Append the new entries to a transcript and to `new`."""
+    """Append the entries whose uuid the transcript lacks, and set `new` to these entries."""
     new[:] = []
     uuids, kept = state[UUIDS], []
     for entry, text in zip(entries, encoded, strict=True):

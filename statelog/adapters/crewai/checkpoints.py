@@ -29,7 +29,7 @@ PREFIX = "crewai-checkpoints"
 PIECES = "pieces"
 _SCHEMA = Schema.of({PIECES: reducers.replace})
 _CUTS = ("},{", "}, {")
-"""Separators at which a checkpoint's text is cut, without and with a space. Equal pieces are stored once."""
+"""Separators at which a checkpoint's JSON may be cut, written without or with a space. Equal pieces are stored once."""
 
 
 class StatelogCheckpointProvider(SqliteProvider):
@@ -59,7 +59,10 @@ class StatelogCheckpointProvider(SqliteProvider):
         return await run(self.checkpoint, data, location, parent_id=parent_id, branch=branch)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
-        """Remove the oldest checkpoints of a branch and return their number. The last checkpoint always stays."""
+        """Remove a branch's oldest checkpoints until `max_keep` are left. Return the number of removed checkpoints.
+
+        The version of the last checkpoint always stays in the store.
+        """
         store = store_at(location)
         thread = store.thread(thread_id(PREFIX, branch), schema=_SCHEMA)
         ids = [id for id, of_branch in _DIRECTORY.all(store).items() if of_branch == branch]
@@ -87,7 +90,7 @@ class StatelogCheckpointProvider(SqliteProvider):
 
 
 def _detect(path: str) -> Any:
-    """Return the provider for a location. CrewAI chooses it by the file, not by its configuration."""
+    """Return the provider for a location. CrewAI goes by the file's contents, not by its configuration."""
     place, is_ours = path.rpartition("#")[0], False
     with suppress(OSError), Path(place).open("rb") as file:
         is_ours = file.read(len(_STORE_BEGINS)).endswith(_STORE_BEGINS[-4:])
@@ -102,7 +105,7 @@ utils.detect_provider = _detect
 
 
 def _find(thread: Thread[Any, Any], id: str) -> Checkpoint[Any] | None:
-    """Return a version, or None if it was removed."""
+    """Return the version with the id `id`, or None if it was removed."""
     with suppress(NotFoundError):
         return thread.at(id)
     return None
@@ -112,6 +115,6 @@ _DIRECTORY = Directory(thread_id(f"{PREFIX}-ids"))
 
 
 def _cut(data: str) -> list[str]:
-    """Return the separator, and the pieces of `data` between separators."""
+    """Return the separator of `_CUTS` that occurs more often in `data`, and then the pieces between its occurrences."""
     mark = max(_CUTS, key=data.count)
     return [mark, *data.split(mark)]

@@ -80,7 +80,7 @@ class StatelogFlowPersistence(FlowPersistence):
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
     ) -> None:
-        """Save a flow's state and the question that it waits on in one commit.
+        """Save a flow's state, and the question that the flow waits on, in one commit.
 
         The version is tagged, so that retention keeps it while the flow waits.
         """
@@ -112,7 +112,7 @@ def encode(value: Any) -> Json:
 
 
 def encode_question(context: PendingFeedbackContext) -> Json:
-    """Return a question in stored form."""
+    """Return a question as the JSON that `wait` stores."""
     return encode(context.to_dict())
 
 
@@ -157,7 +157,7 @@ def _dict_of(state: Any) -> dict[str, Any]:
 
 
 def _default(value: Any) -> Any:
-    """Return a value that JSON cannot represent in the form that CrewAI's own persistence writes."""
+    """Convert a value that JSON cannot represent to the form that CrewAI's own persistence writes."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", fallback=_default)
     if isinstance(value, set | frozenset | tuple):

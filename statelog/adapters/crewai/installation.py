@@ -1,4 +1,4 @@
-"""A store as CrewAI's default for flows and memory."""
+"""Makes a store CrewAI's default for flows and memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SCHEME = "statelog:"
 def install(store: Store | str | os.PathLike[str]) -> None:
     """Make a store CrewAI's default in this process, with CrewAI's public setters.
 
-    Flows without an explicit persistence save their states in the store. `Memory(storage="statelog:NAME")` uses the
-    store, too; other names mean CrewAI's storages. Checkpoints have no default: pass a `StatelogCheckpointProvider` to
-    `CheckpointConfig`.
+    Flows without an explicit persistence save their states in the store. `Memory(storage="statelog:NAME")` also uses
+    the store; other names select CrewAI's own storages. Checkpoints have no default: pass a
+    `StatelogCheckpointProvider` to `CheckpointConfig`.
 
     Args:
         store: an open store, or a path.

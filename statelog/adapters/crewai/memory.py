@@ -36,7 +36,7 @@ class StatelogMemoryStorage:
 
     Args:
         store: an open store, or a path.
-        name: the name of this memory. Memories of a store are separate.
+        name: the name of this memory. A store may have several memories, which are separate.
     """
 
     def __init__(self, store: Store | str | os.PathLike[str], *, name: str = "memory") -> None:
@@ -76,7 +76,7 @@ class StatelogMemoryStorage:
         limit: int = 10,
         min_score: float = 0.0,
     ) -> list[tuple[MemoryRecord, float]]:
-        """Return the records with the vectors nearest to a query and their scores, best first."""
+        """Return the records whose vectors are nearest to the query, each with its score, best first."""
         self._check_length(len(query_embedding))
         fits = _filter(scope_prefix, categories, metadata_filter)
         found = [record for record in self._read().values() if record.embedding and fits(record)]
@@ -157,7 +157,7 @@ class StatelogMemoryStorage:
         return _children(self._of(parent), parent.rstrip("/") or "/")
 
     def list_categories(self, scope_prefix: str | None = None) -> dict[str, int]:
-        """Return the number of a scope's records by category."""
+        """Return how many records of a scope have each category."""
         counts: dict[str, int] = {}
         for record in self._of(scope_prefix):
             for category in record.categories:
@@ -229,7 +229,7 @@ def _unpacked(packed: bytes | None) -> list[float] | None:
     if packed is None:
         return None
     vector: NDArray[Any] = np.frombuffer(packed, dtype="<f4")
-    return None if np.isnan(vector).any() else list(vector.tolist())  # A purge replaces a secret's vector by NaN.
+    return None if np.isnan(vector).any() else list(vector.tolist())  # A purge overwrites a secret's vector with NaN.
 
 
 def _filter(

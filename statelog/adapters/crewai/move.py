@@ -45,13 +45,13 @@ def opened(path: Path) -> Iterator[_FlowDatabase]:
 
 
 class _Flow(NamedTuple):
-    """The parts of a flow that are compared. They are texts, because a NaN is not equal to itself."""
+    """The parts of a flow that are compared: texts and digests, because a NaN in a state is not equal to itself."""
 
     saved: list[tuple[str | None, bytes]]
-    """The method and a digest of each state. The states themselves may not fit in memory."""
+    """For each state, the method that saved it and a digest. The states themselves may not fit in memory."""
     last: bytes
     pending: tuple[bytes, str] | None
-    """The digest of the waiting state, and the question."""
+    """The digest of the state with which the flow waits, and the question; or None if it does not wait."""
 
     @classmethod
     def of(cls, saved: list[tuple[str | None, bytes]], last: dict[str, Any] | None, pending: _Pending | None) -> _Flow:
@@ -73,7 +73,10 @@ class _FlowDatabase:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.migration.MigrationSource`."""
+        """Copy a flow in one transaction, and compare the copy.
+
+        See `statelog.adapters.kit.migration.MigrationSource`.
+        """
         what = f"flow {name!r}"
         with reading(what):
             saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]

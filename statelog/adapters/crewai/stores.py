@@ -1,4 +1,4 @@
-"""Stores that CrewAI names by path. Each is opened once in a process."""
+"""Opens the stores that CrewAI names by path, each once in a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _stores: dict[tuple[int, str], Store] = {}
 
 
 def store_at(path: str | os.PathLike[str]) -> Store:
-    """Return the open store of a path. A missing file is created. The store stays open until the process ends."""
+    """Return the open store at `path`. A missing file is created. The store stays open until the process ends."""
     key = os.getpid(), str(real_path(Path(path).expanduser()))
     with _lock:
         store = _stores.get(key)

@@ -139,7 +139,8 @@ class StatelogArtifactService(BaseArtifactService):
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         write = {PART: Json(part.model_dump_json(exclude_none=True)), DATA: data, ABOUT: about}
         while True:
-            head = self.store.thread(place.thread).head  # The version number is known only after the transaction.
+            # Read the head first: inside the transaction, the new version's number is not known yet.
+            head = self.store.thread(place.thread).head
             expected = -1 if head is None else head
 
             def commit(thread: Thread[Any, Any], expected: int | Checkpoint[Any] = expected) -> None:
@@ -150,7 +151,7 @@ class StatelogArtifactService(BaseArtifactService):
                     lives.write(tx, place.thread, SCHEMA, commit)
                     if place.directory.get(tx, place.filename) is None:
                         place.directory.put(tx, {place.filename: True})
-            except (ConflictError, ThreadDeletedError):  # The head has changed.
+            except (ConflictError, ThreadDeletedError):  # The head has changed: retry.
                 continue
             return 0 if head is None else head.version + 1
 
@@ -166,7 +167,7 @@ class StatelogArtifactService(BaseArtifactService):
 
 
 class _ArtifactLocation:
-    """The location of an artifact: its session, or its user."""
+    """Says where an artifact is stored: with its session, or with its user."""
 
     def __init__(self, app_name: str, user_id: str, session_id: str | None, filename: str) -> None:
         is_of_user = session_id is None or filename.startswith(_OF_USER)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PREFIX = "adk-memory"
 EVENTS, SESSIONS, DELETED = "events", "sessions", "deleted"
 SCHEMA = Schema.of({EVENTS: reducers.extend, SESSIONS: reducers.extend, DELETED: reducers.merge})
-"""The channels of a user's memory. `sessions` has the sessions in order of arrival. A search keeps this order for
+"""The channels of a user's memory. `sessions` lists session ids in order of arrival. A search keeps this order among
 memories that share equally many words with the query."""
 _NO_SESSION = "__unknown_session_id__"
 
@@ -36,8 +36,8 @@ _NO_SESSION = "__unknown_session_id__"
 class StatelogMemoryService(BaseMemoryService):
     """ADK's memory service on a store. It finds a user's events by the words that they share with a query.
 
-    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with the most shared words first. It
-    reads all events of the user, and caches them until they change.
+    A search works as in ADK's InMemoryMemoryService: it returns at most ten memories, those with the most shared words
+    first. It reads all events of the user, and caches them until they change.
 
     Args:
         store: an open store. The caller closes it. `StatelogMemoryService.open(path)` opens a store itself.
@@ -46,7 +46,7 @@ class StatelogMemoryService(BaseMemoryService):
     def __init__(self, store: Store) -> None:
         self.store = store
         self._known: dict[str, tuple[int, InMemoryMemoryService]] = {}
-        """The version and the search service of each cached thread."""
+        """The LSN of the head, and the search service, of each cached thread."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -54,7 +54,7 @@ class StatelogMemoryService(BaseMemoryService):
         return cls(statelog.open(path, **options))
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store the events of a session. They replace the events that were stored for the session before."""
+        """Store the events of a session. They replace those of its events that were stored earlier."""
         await run(self._keep, session.app_name, session.user_id, session.id, session.events, is_whole=True)
 
     async def add_events_to_memory(
@@ -75,7 +75,7 @@ class StatelogMemoryService(BaseMemoryService):
         return await memory.search_memory(app_name=app_name, user_id=user_id, query=query)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete an event from memory. Adding its session again does not restore it."""
+        """Delete an event from memory. Adding its session again does not restore the event."""
         if memory_id:
             await run(self._delete, thread_id(PREFIX, app_name, user_id), memory_id)
 
@@ -131,7 +131,7 @@ class StatelogMemoryService(BaseMemoryService):
         return memory
 
     def _read(self, id: str) -> tuple[int, InMemoryMemoryService | dict[str, list[Event]]]:
-        """Return the version of a user's memory, and the cached search service or the events by session."""
+        """Return the LSN of a user's memory, and either the cached search service or the events by session."""
         head = self.store.thread(id, schema=SCHEMA).head
         if head is None:
             return -1, {}

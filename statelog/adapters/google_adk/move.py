@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _OLD_COLUMN, _NEW_TABLE = "actions", "adk_internal_metadata"
-"""A column of the first schema of DatabaseSessionService, and a table of its second schema."""
+"""A column of DatabaseSessionService's first schema, and a table of its second. SqliteSessionService has neither."""
 
 _SESSIONS = "SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"
 _USERS = "SELECT app_name, user_id FROM user_states WHERE state <> '{}' EXCEPT SELECT app_name, user_id FROM sessions"
@@ -92,7 +92,7 @@ class _AdkDatabase:
         self._keys = {join_names(*key): key for key in keys}
 
     def names(self) -> Sequence[str]:
-        """Return the names of sessions as `app/user/id`, and of users and apps with a state but no session."""
+        """Return sessions as `app/user/id`, and users and apps with a state but no session as `app/user` and `app`."""
         return list(self._keys)
 
     def copy(self, name: str, store: Store) -> bool:
@@ -110,7 +110,7 @@ class _AdkDatabase:
         return copy_once(store, f"session {name!r}", move.wanted, held=move.held, write=move.write)
 
     async def _read(self, app_name: str, user_id: str | None = None, session_id: str | None = None) -> Session:
-        if session_id is None:  # A new session in the copy shows the shared state.
+        if session_id is None:  # Create a session in the copied database, because it shows the shared state.
             return await self._service.create_session(app_name=app_name, user_id=user_id or uuid.uuid4().hex)
         found = await self._service.get_session(app_name=app_name, user_id=user_id or "", session_id=session_id)
         if found is None:
@@ -186,7 +186,7 @@ class _WholeSession(_Shared):
 
 
 def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any]]:
-    """Yield the initial state of a session, as far as it is known, and then the changes of each event.
+    """Yield the initial state of a session, as far as it is known, and then the changes made by each event.
 
     Values that no event has set belong to the initial state.
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 PREFIX = "adk"
 STATE, ORDER, USERS, UPDATED, STATES, ORDERS, LONG = "state", "order", "users", "updated", "states", "orders", "long"
 APP = Schema.of({STATE: reducers.merge, ORDER: reducers.extend, USERS: reducers.merge})
-"""The channels of an app's thread. `order` has the names of the state in order of arrival, because stored dicts are
-sorted. `users` has user names by key."""
+"""The channels of an app's thread. `order` lists the names in `state` in order of arrival, because stored dicts are
+sorted. `users` has user ids by key (see `map_key`)."""
 USER = Schema.of(
     {ORDER: reducers.extend} | dict.fromkeys((STATE, UPDATED, STATES, ORDERS, LONG), reducers.merge),
 )
-"""The channels of a user's thread. Four of them have, by the key of a session's id: the time of the last change, the
-session's state, the order of the state's names unless it is sorted, and the id if it differs from the key."""
+"""The channels of a user's thread. Four of them map a session's key (see `map_key`) to the time of its last change, its
+state, the order of the names in this state unless they are sorted, and its id if the id differs from the key."""
 
 
 def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
@@ -54,18 +54,18 @@ def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
 
 
 def values(kept: Any, order: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a stored state in the order in which their names arrived."""
+    """Return the decoded values of the stored state `kept`, with the names in the order of `order`."""
     found = {name: item.value for name, item in kept.items()}
     return dict.fromkeys(name for name in order if name in found) | found
 
 
 def values_of(state: Any) -> dict[str, Any]:
-    """Return the values of the thread of an app, a user or a session."""
+    """Return the decoded values in the state of an app's, a user's or a session's thread, in order of arrival."""
     return values(state.get(STATE, {}), state.get(ORDER, ()))
 
 
 def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
-    """Return the writes that merge `delta` into a thread with this state."""
+    """Return the writes that merge `delta` into a thread whose state is `state`."""
     if not delta:
         return {}
     held = state.get(STATE, {})
@@ -74,7 +74,7 @@ def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
 
 
 class Scopes:
-    """The state of an app and of one of its users, in a store, a transaction or a snapshot."""
+    """Reads and writes the state of an app and of one of its users, in a store, a transaction or a snapshot."""
 
     def __init__(self, within: Threads, app_name: str, user_id: str) -> None:
         self.within = within
@@ -91,7 +91,7 @@ class Scopes:
         return self.within.thread(self.user_thread, schema=USER).state
 
     def shared_state(self) -> dict[str, Any]:
-        """Return the state that all sessions of the user share, with prefixes."""
+        """Return the state that all sessions of the user share. Names have ADK's prefixes."""
         app, user = values_of(self.app()), values_of(self.user())
         return {
             **{State.APP_PREFIX + name: value for name, value in app.items()},
@@ -136,7 +136,10 @@ class Scopes:
         self._write_user(change, of_user)
 
     def show_change(self, session_id: str, updated: float, delta: dict[str, Json], of_user: dict[str, Json]) -> bool:
-        """Merge into a session's listed state and the user's state. Return False if the session is not listed."""
+        """Merge `delta` into a listed session's state, and `of_user` into the user's state.
+
+        Return False, and change nothing, if the session is not listed.
+        """
         key = map_key(session_id)
 
         def merge(state: Any) -> bool:

@@ -105,7 +105,7 @@ class StatelogSessionService(BaseSessionService):
         return await run(self._get, app_name, user_id, session_id.strip(), config)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of a user, or of all users of the app, without events, the most recently changed last."""
+        """Return the sessions of a user, or of all users, without events. The most recently changed one is last."""
         return ListSessionsResponse(sessions=await run(self._list, app_name, user_id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -113,7 +113,7 @@ class StatelogSessionService(BaseSessionService):
         await run(self._delete, app_name, user_id, session_id.strip())
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """Return the state that all sessions of a user share, without the prefix."""
+        """Return the state that all sessions of a user share. Names have no prefix."""
         return await run(lambda: values_of(Scopes(self.store, app_name, user_id).user()))
 
     async def append_event(self, session: Session, event: Event) -> Event:
@@ -138,7 +138,9 @@ class StatelogSessionService(BaseSessionService):
     async def fork_session(
         self, *, app_name: str, user_id: str, session_id: str, at: str | None = None, new_session_id: str | None = None
     ) -> Session:
-        """Create a session with the state of another session right after an event. No event is copied.
+        """Create a session with the state and events that another session had right after an event.
+
+        The sessions share these events: no event is stored again.
 
         Args:
             app_name: the app of both sessions.
@@ -279,7 +281,11 @@ def _thread_of(session: Session) -> str:
 
 
 def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any]:
-    """Return the head if the session was read at this head. Without a marker, compare times instead."""
+    """Return `head` if `session` was read at this head. If the session has no marker, its update time decides.
+
+    Raises:
+        SessionNotFoundError, StaleSessionError: as in `append_event`.
+    """
     if head is None:
         raise _no_session(session.id)
     marker = session._storage_update_marker  # noqa: SLF001 - see `append_event`
@@ -289,7 +295,7 @@ def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any
 
 
 def _kept_state(made: Checkpoint[Any]) -> dict[str, Json]:
-    """Return a session's encoded state, in its order."""
+    """Return a session's encoded state, with the names in order of arrival."""
     kept = made.state[STATE]
     return {name: kept[name] for name in made.state.get(ORDER, ())}
 
@@ -304,7 +310,8 @@ def _read_events(head: Checkpoint[Any], config: GetSessionConfig | None) -> list
     window = [event for event in events if event.timestamp >= after]
     if config is None or not any(_rewound_to(event) for event in window):
         return window
-    # ADK ignores a rewind to a turn before the window, and would show the turns that the rewind has dropped.
+    # ADK ignores a rewind to a turn before the window, and would show the turns that the rewind has dropped. So apply
+    # the rewinds to all events first.
     live = {event.id for event in _apply_rewinds(_read_events(head, None))}
     return [event for event in window if event.id in live or _rewound_to(event)]
 
@@ -327,7 +334,7 @@ def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
 
 
 def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any] | None:
-    """Return the version of an event among the ancestors of a head, without rolled-back versions."""
+    """Return the version that stored an event: `head` or one of its ancestors, never a rolled-back version."""
     made = head
     with suppress(CheckpointNotFoundError, ExpiredError):  # Retention may have removed the earlier versions.
         while made is not None and made.metadata.get("event") != event_id:

@@ -25,7 +25,7 @@ def copied(path: Path, kind: str, *tables: str) -> Iterator[DatabaseCopy]:
     """Yield a consistent copy of a database.
 
     Args:
-        path: the database. Other processes may write to it meanwhile.
+        path: the database. Other processes may write to it during the copy.
         kind: the kind of database for error messages, such as "the SDK's sessions".
         tables: the tables that the database must have.
 
@@ -65,7 +65,7 @@ class DatabaseCopy:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def rows(self, query: str, *parameters: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query. Raises FormatError if the database is damaged or of another kind."""
+        """Yield the rows of a query. Raises FormatError if the database is damaged or of a different kind."""
         try:
             with closing(sqlite3.connect(self.path)) as connection:
                 yield from connection.execute(query, parameters)
@@ -73,5 +73,5 @@ class DatabaseCopy:
             raise self.error(error) from error
 
     def error(self, reason: object) -> FormatError:
-        """Return the error for a database of another kind."""
+        """Return the error for a database that is not of the expected kind."""
         return FormatError(f"{self._source} is not a database of {self._kind}: {reason}", path=str(self._source))

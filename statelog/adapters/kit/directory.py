@@ -24,7 +24,7 @@ _SCHEMA = Schema.of({_NAMES: reducers.merge, _LONG: reducers.merge})
 
 
 class Directory:
-    """The names of one thread, each with a JSON value.
+    """Reads and writes the names in one thread, each with a JSON value.
 
     Args:
         id: the id of the directory's thread, such as `thread_id("adk", app, user)`.

@@ -78,11 +78,11 @@ __all__ = [
 T = TypeVar("T")
 
 _new = tuple.__new__
-"""Creates a named tuple without a call of a Python function."""
+"""Creates a named tuple without calling a Python function."""
 
 _MAJOR_LIST = 4
 _LONG_TEXT = 0x78
-"""The first byte of the item of a text with 24 bytes or more. The head of a shorter text has only one byte."""
+"""The smallest first byte in an item for a text of 24 bytes or more. A shorter text has a head of one smaller byte."""
 
 Stored = bytes | Tree
 """A stored value: its item, or the tree of a long list for `read_list`."""
@@ -95,7 +95,7 @@ def put(channel: str, item: bytes) -> PreparedWrite:
 
 
 def put_made(channel: str, item: bytes) -> PreparedWrite:
-    """Return a write like `put`, for an item encoded by statelog, which is not checked again."""
+    """Return a write like `put`. The item is not checked, because statelog encoded it."""
     return _new(Prepared, (channel, replace, item, False, None, kernels.STEP_PUT))
 
 
@@ -106,7 +106,7 @@ def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | 
 
 
 def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> PreparedWrite:
-    """Return a write like `put_once`, for an item encoded by statelog, which is not checked again."""
+    """Return a write like `put_once`. The item is not checked, because statelog encoded it."""
     return _new(_PutOnce, (channel, item, join, "put_once", kernels.STEP_PUT_ONCE, ""))
 
 
@@ -117,7 +117,7 @@ def append(channel: str, items: Sequence[bytes]) -> PreparedWrite:
 
 
 def append_made(channel: str, items: Sequence[bytes]) -> PreparedWrite:
-    """Return a write like `append`, for items encoded by statelog, which are not checked again."""
+    """Return a write like `append`. The items are not checked, because statelog encoded them."""
     return _new(Prepared, (channel, extend, [*items], False, None, kernels.STEP_APPEND))
 
 
@@ -150,7 +150,7 @@ def commit(
 
 
 def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
-    """Make a transaction raise ConflictError at its end if the thread then has another head."""
+    """Make the transaction raise ConflictError at its end if `head` is then no longer the thread's head."""
     event = event_of(head)
 
     def check(batch: Batch) -> None:
@@ -161,7 +161,7 @@ def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:
-    """Return the item of a list of items."""
+    """Return the item for a list that consists of `items`."""
     return cbor.head(4, len(items)) + b"".join(items)
 
 
@@ -182,7 +182,7 @@ class _PutOnce(NamedTuple):
     parameter: str = ""
 
     def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
-        """Return the existing slot, the new slot, or the slot of the joined value."""
+        """Return the slot for the channel's value after this write: existing, new or joined."""
         if current is None:
             return encode_slot(workspace, self.payload, top=True)
         if self.join is None:
@@ -256,7 +256,7 @@ class Unread(NamedTuple):
     made: Checkpoint
     channel: str
     identity: bytes
-    """The digest of the state and the channel, which identify the value."""
+    """Identifies the value: the digest of the state, and then the channel."""
 
     def read(self) -> Stored | None:
         """Return the value."""
@@ -264,7 +264,7 @@ class Unread(NamedTuple):
 
 
 def opened(stored: Stored | Unread | None) -> Stored | None:
-    """Return a value from `after`, and read it if it is unread."""
+    """Return a value from the result of `after`. If it is an `Unread`, read it first."""
     return stored.read() if isinstance(stored, Unread) else stored
 
 
@@ -310,7 +310,7 @@ def _key(channel: str) -> bytes:
 
 
 class Ranges:
-    """Reads ranges of a state's keys in descending order. Most ranges are in the leaf that was read last.
+    """Reads ranges of a state's keys, which are asked for in descending order. Most are in the leaf that was read last.
 
     Args:
         state: the state to read.
@@ -424,14 +424,14 @@ def _gather_below(
 
 
 def leaves(stored: Stored) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the items of a list that are separate nodes (internal)."""
+    """Return (digest, LSN, number) for each item of a list that is stored as a separate node (internal)."""
     if isinstance(stored, bytes):
         return []
     return [(data[1:], lsn, number) for data, lsn, number in stored.slots(0, stored.count) if data[:1] == REF_LEAF]
 
 
 def lists(state: MapView, count_max: int) -> Iterator[Tree]:
-    """Yield the lists of a state that are separate nodes and have at most `count_max` items."""
+    """Yield the lists in a state that are stored as separate nodes and have at most `count_max` items."""
     tree = state.tree
     for node, table, low, high in () if tree is None else tree.runs(0, tree.count):
         for index in range(low, high):
@@ -481,12 +481,12 @@ def count(stored: Stored) -> int:
 
 
 def codec_prefix(name: str) -> bytes:
-    """Return the bytes before the payload in the item of a codec's value (FORMAT.md 7)."""
+    """Return the bytes that precede the payload of each value encoded by the codec `name` (FORMAT.md 7)."""
     return b"\xd8\x1b\x82" + cbor.encode(name)
 
 
 def wrap(prefix: bytes, payload: bytes) -> bytes:
-    """Return the item of a codec's value whose payload is bytes."""
+    """Return the item for a codec's value whose payload is bytes. `prefix` comes from `codec_prefix`."""
     return prefix + cbor.head(2, len(payload)) + payload
 
 

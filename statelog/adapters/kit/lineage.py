@@ -49,7 +49,7 @@ _NOTHING_WRITTEN = written_item(())
 
 
 class Follows(NamedTuple):
-    """The checkpoint that a write follows. It shows whether the write was meant for a thread deleted since."""
+    """The checkpoint that a write follows. It shows whether the write was meant for the thread before a deletion."""
 
     time_us: int | None
     """The creation time of the checkpoint, or None if unknown."""
@@ -69,7 +69,7 @@ class LineHead(NamedTuple):
 class Lineage:
     """The checkpoints of one thread of a store, a snapshot or a transaction.
 
-    An object may be used by several OS threads, and while others commit.
+    Several OS threads may use one object, even while others commit.
     """
 
     def __init__(self, held: Holder[AnySession], thread_id: str) -> None:
@@ -77,9 +77,9 @@ class Lineage:
         self._session: AnySession = session_of(held)
         self.id = thread_id
         self._number: int | None = None
-        """The number of the thread in a snapshot."""
+        """The number of the thread, remembered only if the thread is read from a snapshot."""
         self._asides: dict[str, tuple[int, int]] = {}
-        """The thread and number of branches to which `aside` has committed, by name."""
+        """(thread, branch number) by name, for the branches to which `aside` has committed."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -111,15 +111,15 @@ class Lineage:
             writes: writes from `statelog.adapters.kit.items`.
             id: the checkpoint's id. It supersedes an existing checkpoint with this id: `find` returns the new one.
             parent: the parent, or None to begin with an empty state.
-            line: the branch of a checkpoint without a parent, if the branch has no commits.
-            fork: the name of a new branch if one is needed, or a function that returns the name. A number is added to
-                a name in use.
+            line: without a parent, the branch to commit to if it has no commits.
+            fork: the name of a new branch if one is needed, or a function that returns the name. If the name is in use,
+                a number is added.
             metadata: metadata of the checkpoint. Bytes are an encoded item.
             at_head: raise ConflictError if a new branch is needed, except to supersede a checkpoint.
-            counts: with `at_head`, a function that returns True if the last state of a branch from the parent counts as
-                a successor.
-            twins: the places that may store equal items. Such items are referenced instead of stored again.
-            similar: the branches that may store equal parts of whole lists.
+            counts: with `at_head`, a function that gets the last state of each branch that continues the parent. It
+                returns True if that state counts as a successor.
+            twins: where equal items may already be stored. Equal items are referenced instead of stored again.
+            similar: the branches that may already store parts of the lists that this commit writes whole.
             follows: see `aside`.
             declared: the schema version of the state. By default, that of the parent's branch.
             before: called first in the same commit. It may be a function from `aside`.
@@ -194,7 +194,7 @@ class Lineage:
             quoted: see `aside`.
             similar: see `aside`.
             follows: see `aside`.
-            is_flushed: if False, the next commit flushes, or the background flusher within `interval_ms`.
+            is_flushed: if False, the next commit flushes this one, or the background flusher does within `interval_ms`.
         """
         work = self.aside(
             branch, writes, untag=untag, followed=followed, quoted=quoted, similar=similar, follows=follows
@@ -221,10 +221,10 @@ class Lineage:
             untag: ids of the checkpoints whose mark as superseded is removed.
             followed: checkpoints whose successors may have stored equal items. Such items are referenced instead of
                 stored again.
-            quoted: checkpoints that may have stored equal items. Such items are referenced, too.
+            quoted: checkpoints that may have stored equal items themselves. Such items are also referenced.
             similar: see `commit`.
-            follows: the checkpoints that the write follows. If the thread was deleted, it is re-created, unless a
-                checkpoint was created before the deletion, or has an unknown time and does not exist.
+            follows: the checkpoints that the write follows. If the thread was deleted, it is re-created, unless one of
+                these checkpoints was created before the deletion, or has an unknown time and does not exist.
         """
 
         def work(batch: Batch) -> Head:
@@ -312,7 +312,12 @@ class Lineage:
         fork: str | Callable[[], str],
         refused: Callable[[MapView], bool] | None,
     ) -> int:
-        """Return the branch whose head is the parent, or a new one. Raises ConflictError for a `refused` successor."""
+        """Return the number of the branch whose head is the parent, or of a new branch.
+
+        Raises:
+            CheckpointNotFoundError: the parent has expired. ConflictError: the parent has a successor, and `refused`
+                returns True for its state.
+        """
         if parent is None:
             number = batch.view.branch_number(thread, line)
             if number is None:
@@ -352,7 +357,7 @@ class Lineage:
         return None if head is None else self._wrap(head)
 
     def find_parent(self, of: Checkpoint, id: str, superseded: Mapping[str, int]) -> Checkpoint | None:
-        """Return the checkpoint of an id like `find`, but faster if it is the parent of `of`.
+        """Return the same checkpoint as `find`, but faster if it is the parent of `of`.
 
         Args:
             of: a checkpoint of this thread.
@@ -392,7 +397,7 @@ class Lineage:
         return None if head is None else self._wrap(Head(*head))
 
     def versions(self, branch: str, below: int | None, limit: int) -> list[Checkpoint]:
-        """Return at most `limit` of a branch's own checkpoints, newest first, optionally only below a version.
+        """Return at most `limit` of a branch's own checkpoints, newest first. With `below`, return only lower versions.
 
         Raises:
             BranchNotFoundError: the branch or the thread does not exist.
@@ -496,7 +501,7 @@ class Lineage:
 
 
 def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | None:
-    """Return the event of a checkpoint that is cached as the head of its branch. Its thread then exists."""
+    """Return a checkpoint's event if it is cached as its branch's head, or None. If it is cached, the thread exists."""
     event = event_of(checkpoint)
     head = batch.memory.heads.get((event.thread, event.branch))
     return event if head is not None and head.event.lsn == event.lsn else None
@@ -505,7 +510,10 @@ def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | No
 def _leaves_of_unknown(
     batch: Batch, thread: int, follows: Sequence[Follows], known: Sequence[CheckpointEvent]
 ) -> list[tuple[bytes, int, int]]:
-    """Return the leaves of checkpoints that another OS thread or process has committed, possibly just now."""
+    """Return the leaves of the checkpoints in `follows` that are not in `known`.
+
+    Another OS thread or process has committed these checkpoints, possibly just now.
+    """
     ids = {id for _us, id in follows if id is not None}.difference(event.id for event in known)
     found = [head for id in ids if (head := find_named(batch.view, thread, id)) is not None]
     return [leaf for head in found for leaf in leaves_at(batch, head.event.lsn)]

@@ -44,7 +44,7 @@ def write(
                 raise
         try:
             anew = within.thread(id, schema=schema, recreate=True)
-        except UsageError:  # Another process has re-created it meanwhile.
+        except UsageError:  # Another process has already re-created the thread.
             continue
         with suppress(ThreadDeletedError):
             return work(anew)
@@ -56,11 +56,11 @@ _TIMES_MAX = 100
 
 
 def transact(store: Store, work: Callable[[Transaction], T]) -> T:
-    """Call `work` in one transaction. Call it again if another process deletes one of its threads before the end.
+    """Call `work` in one transaction. If another process deletes one of its threads before the end, call it again.
 
     Args:
         store: an open store.
-        work: a function that uses the given transaction, by `write` or `gone`.
+        work: a function that changes the given transaction's threads with `write` or `gone`.
     """
     for _again in range(_TIMES_MAX):
         with suppress(ThreadDeletedError), store.transaction() as tx:

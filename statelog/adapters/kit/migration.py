@@ -37,7 +37,7 @@ class MigrationSource(Protocol):
     remarks: Sequence[str]
 
     def names(self) -> Sequence[str]:
-        """Return the names of the things to copy, such as sessions, as a person knows them."""
+        """Return the name of each thing to copy, such as a session, in a form that a user recognises."""
 
     def copy(self, name: str, store: Store) -> bool:
         """Copy the data of a name in one transaction, read the copy back and compare it.
@@ -46,7 +46,7 @@ class MigrationSource(Protocol):
             False if the store already had the same data.
 
         Raises:
-            ConflictError: the store has other data under this name.
+            ConflictError: the store has different data under this name.
             FormatError: the data cannot be read, or the copy is not equal.
             StatelogError: an error of the store.
         """
@@ -66,8 +66,8 @@ class MoveReport:
 
     Attributes:
         unit: the kind of thing that a name identifies.
-        found: names in the database.
-        copied: the names that were copied, because the store did not have them.
+        found: the number of names in the database.
+        copied: the number of names that were copied, because the store did not have them.
         left_out: the names that could not be copied, each with its error.
         remarks: the remarks of the source; see `MigrationSource`.
     """
@@ -85,7 +85,7 @@ def move(source: MigrationSource, store: Store, *, progress: Callable[[int, int]
     Args:
         source: the database to read.
         store: the store to write.
-        progress: called with (names done, all names).
+        progress: called with the number of names done and the number of all names.
     """
     names = source.names()
     copied = 0
@@ -158,7 +158,7 @@ def copy_once(
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn any exception of a framework in the block into a FormatError: the data cannot be read."""
+    """Turn any exception that a framework raises in the block into a FormatError: its data cannot be read."""
     try:
         yield
     except StatelogError:

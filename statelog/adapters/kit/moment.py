@@ -66,7 +66,7 @@ class ThreadView:
     def is_last_of(self, head: Head, id: str) -> bool:
         """Return True if a checkpoint is the newest with an id, that is, it was not superseded."""
         assert self.thread is not None
-        if head.event.id == id and self._branches <= 2:  # A superseding checkpoint begins a branch.
+        if head.event.id == id and self._branches <= 2:  # A superseding checkpoint would be in a further branch.
             return True
         lsn = self._view.transaction.get_index(keys.encode_tag_key(self.thread, id))
         return head.event.id == id if lsn is None else keys.decode_lsn(lsn) == head.event.lsn

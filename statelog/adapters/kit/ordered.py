@@ -41,7 +41,7 @@ class Json:
         """Return a value as JSON. A tuple becomes a list.
 
         Args:
-            value: a value of str, int, float, bool, None, list, tuple and dict.
+            value: a value made of str, int, float, bool, None, list, tuple and dict.
             default: as for `json.dumps`.
             allow_nan: allow NaN and infinity, written as Python writes them, for a framework whose JSON has them.
 
@@ -84,8 +84,8 @@ def of_all(values: Iterable[object]) -> list[Json]:
 def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = None) -> list[Any]:
     """Return the decoded values `start` to `stop` (excluded) of a channel that is a list of `Json`.
 
-    Reading takes one call of C and one of the JSON decoder for any number of values. If the channel does not exist, the
-    list is empty.
+    For any number of values, C and the JSON decoder are called only once. If the channel does not exist, the list is
+    empty.
 
     Args:
         state: the state of a checkpoint or thread.
@@ -100,7 +100,7 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
 
 
 def join_list(state: MapView, channel: str, start: int = 0) -> str:
-    """Return the items from `start` of a channel that is a list of `Json` as one JSON array, for other decoders.
+    """Return the items from `start` on as the text of one JSON array, for the caller's own decoder.
 
     Raises:
         ValueTypeError: the channel is not a list of `Json`.

@@ -32,7 +32,7 @@ __all__ = ["add", "cut", "join", "put"]
 SHAPE = "shape"
 
 _LIST, _VALUE = 1, 0
-"""Kinds of channels in a shape. A dict in a shape represents a dict."""
+"""How a shape marks a channel: as a list, or as any other value. For a nested dict, it has a dict of such marks."""
 
 _LEVELS_MAX = 5
 _KEYS_MAX = 256
@@ -56,19 +56,19 @@ class _Listed(NamedTuple):
     encode: Callable[[Any], Json]
 
     def items(self, start: int = 0) -> list[Json]:
-        """Return the items from `start` in their stored form."""
+        """Return the items from `start` on, each encoded as `Json`."""
         return [self.encode(value) for value in self.values[start:]]
 
 
 def cut(
     snapshot: dict[str, Any], *, whole: frozenset[str] = frozenset(), encode: Callable[[Any], Json] = Json.of
 ) -> dict[str, Any]:
-    """Return the channels for a snapshot.
+    """Return the channels that store a snapshot.
 
     Args:
         snapshot: the snapshot. It must not change afterwards.
         whole: the top-level keys that become one channel each.
-        encode: a function that returns a part as JSON.
+        encode: a function that returns a part of the snapshot as JSON.
 
     Raises:
         ValueTypeError: a part of the snapshot is not JSON.
@@ -161,7 +161,7 @@ class _VersionChange(NamedTuple):
     before: Checkpoint[Any] | None
     changed: dict[str, Any]
     longer: dict[str, tuple[int, list[Json]]]
-    """The number of items that stay and the items after them, by list channel."""
+    """By list channel, how many of its items stay, and the new items after these."""
     gone: list[str]
 
     @classmethod
@@ -177,7 +177,7 @@ class _VersionChange(NamedTuple):
             thread.edit(self._apply, id=version_id, metadata=metadata, expected_version=self.before, lazy=True)
 
     def _apply(self, state: Any) -> None:
-        """Change the state. The state may be of another version, which the commit detects afterwards."""
+        """Apply the changes to a state. If it is not the state of `before`, the commit detects this afterwards."""
         for name in self.gone:
             state.pop(name, None)
         state.update(self.changed)
@@ -259,7 +259,7 @@ def _joined(state: MapView, shape: dict[str, Any], path: tuple[str, ...]) -> Ite
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the channel name of a path of keys. It begins with `/`; a name that is too long ends with a digest."""
+    """Return the channel name for a path of keys. It begins with `/`. If it is too long, it ends with a digest."""
     name = "".join("/" + key.translate(_ESCAPED) for key in path)
     encoded = name.encode(errors="surrogatepass")
     if len(encoded) <= _NAME_BYTES_MAX and name.isprintable():

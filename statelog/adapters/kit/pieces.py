@@ -36,7 +36,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Thread[Any, Any], int, list[bytes]]] = {}
-        """The thread, the LSN of a version, and its pieces, by thread id. The first piece joins the others."""
+        """By thread id: the thread, the LSN of the cached version, and its separator followed by its pieces."""
 
     def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, str], None]) -> None:
         """Commit data as the head of a thread. Unchanged data makes no new version.
@@ -69,7 +69,7 @@ class Pieces:
             return
 
     def read(self, store: Store, id: str, version: str) -> bytes:
-        """Return the data of the version with an id. Raises CheckpointNotFoundError, ExpiredError."""
+        """Return the data of the version with the id `version`. Raises CheckpointNotFoundError, ExpiredError."""
         thread = store.thread(id, schema=SCHEMA)
         made = thread.at(version)
         mark, *pieces = self._pieces(id, made)
@@ -78,7 +78,7 @@ class Pieces:
         return mark.join(pieces)
 
     def remembered(self, id: str, version: str) -> bytes | None:
-        """Return the data of a version if it is the head of its thread and cached. No node is read."""
+        """Return the data of a version if it is cached and the head of its thread, or None. No node is read."""
         kept = self._kept.get(id)
         if kept is None:
             return None
@@ -112,7 +112,7 @@ def add(tx: Transaction, id: str, data: bytes) -> str:
 
 
 def read(within: Threads, id: str, version: str) -> bytes:
-    """Return the data of the version with an id. Raises CheckpointNotFoundError, ExpiredError."""
+    """Return the data of the version with the id `version`. Raises CheckpointNotFoundError, ExpiredError."""
     mark, *pieces = _pieces(within.thread(id, schema=SCHEMA).at(version))
     return mark.join(pieces)
 

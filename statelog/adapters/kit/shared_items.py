@@ -42,7 +42,7 @@ _LOOKED_FOR_SIZE_BYTES_MIN = 1024
 
 
 def are_looked_for(encoded: Sequence[bytes]) -> bool:
-    """Return True if items are large enough to search for stored copies."""
+    """Return True if the items are large enough to be worth a search for stored copies."""
     return sum(map(len, encoded)) >= _LOOKED_FOR_SIZE_BYTES_MIN
 
 
@@ -68,7 +68,7 @@ def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -
 
 
 def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the leaves of lists in the places of `twins`."""
+    """Return (digest, LSN, number) of each leaf in the places that `twins` lists."""
     found: list[tuple[bytes, int, int]] = []
     for checkpoint in twins.records:
         found += leaves_of(batch, checkpoint)

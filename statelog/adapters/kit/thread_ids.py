@@ -41,7 +41,7 @@ def join_names(*names: str) -> str:
 
 
 def map_key(name: str) -> str:
-    """Return the key for a name in a stored dict. For a long name it is its beginning, `~` and a digest.
+    """Return the key of `name` in a stored dict. The key of a long name is its beginning, `~` and a digest.
 
     A name with a `~` is treated as long, so that two names never have the same key. An adapter that lists names stores
     those that differ from their key separately.

@@ -43,7 +43,7 @@ _NEEDED = ("langgraph", "langchain_core", "ormsgpack")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class or a function."""
+    """Import the class or function `name` when it is first used."""
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

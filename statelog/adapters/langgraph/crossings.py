@@ -59,7 +59,7 @@ def observe(store: Store) -> dict[str, Any]:
 
 
 def _head_of(store: Store, thread_id: str) -> str | None:
-    """Return the head that `store.thread` shows, which names the checkpoint that LangGraph shows."""
+    """Return the id of the head that `store.thread` shows. It names the checkpoint that LangGraph shows."""
     head = store.thread(thread_id).head
     return None if head is None else head.id
 

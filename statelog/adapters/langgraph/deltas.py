@@ -1,7 +1,7 @@
-"""Reads messages of LangGraph's delta channels, as deepagents uses them. The state of most checkpoints lacks them.
+"""Reads the messages in LangGraph's delta channels, which deepagents uses. The state of most checkpoints lacks them.
 
-Only some checkpoints have the value of a delta channel. At other checkpoints, the value is the last stored one with the
-writes of tasks since then. The branch `writes` of the thread has those writes. Nothing here imports LangGraph.
+Only some checkpoints have the value of a delta channel. At other checkpoints, the value is the last stored value plus
+the writes of tasks since then, which are in the thread's branch `writes`. Nothing here imports LangGraph.
 `statelog.store.frameworks` imports this module by its name.
 """
 
@@ -34,7 +34,7 @@ _CLEAR_ALL = "__remove_all__"
 
 
 def delta_channels(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the names that a checkpoint's delta channels have in the store. The metadata lists the channels."""
+    """Return the delta channels that a checkpoint's metadata lists, by their names in the store."""
     counters = unpacked(metadata.get(COUNTERS))
     return list(map(channel_name, counters)) if isinstance(counters, Mapping) else []
 
@@ -162,7 +162,7 @@ def _written(writes: MapView, id: str, channel: str) -> Iterator[Any]:
     for name in keys_between(writes, *writes_range(checkpoint_prefix(namespace, own))):
         stored = writes[name]
         header, items = unpacked(stored), []
-        # The value is the items of lists, then the header.
+        # The value is a list: the items of all written lists, and then the header.
         if header is stored and isinstance(stored, Sequence) and len(stored) > 0:
             *items, last = (unpacked(part) for part in stored)
             header = shown_msgpack(last) if isinstance(last, bytes) else None
@@ -170,7 +170,7 @@ def _written(writes: MapView, id: str, channel: str) -> Iterator[Any]:
 
 
 def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
-    """Yield the items for a channel in a header of writes: None, then the id, path and writes of each task."""
+    """Yield a channel's items from a header of writes: None, then the id, path, write count and writes of each task."""
     if not isinstance(header, list) or not header or header[0] is not None:
         return
     at, taken = 1, 0

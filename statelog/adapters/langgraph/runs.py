@@ -1,4 +1,4 @@
-"""Starts a run of a graph, or resumes the one that a crash has left, without dropping or repeating an input."""
+"""Starts a run of a graph, or resumes the run that a crash has interrupted, without dropping or repeating an input."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 EVENT_ID = "event_id"
-"""The key of the event in the metadata of checkpoints."""
+"""The key of the event's id in a checkpoint's metadata."""
 _INPUT_CHANNEL = "__start__"
 _INTERRUPTS = "__interrupt__"
 _interrupt_id: Any = getattr(_algo, "_interrupt_id", None)
-"""Returns the id of a question by its task and number. It is None if LangGraph's release has no such numbers."""
+"""LangGraph's function that makes a question's id from its task and number, or None in releases without numbers."""
 _STEPS_MAX = 10_000
-"""The number of checkpoints that are searched for the input of a run."""
+"""The maximum number of checkpoints that are searched for the input of a run."""
 
 
 class _Do(NamedTuple):
-    """A call of the graph or of its checkpointer."""
+    """A method call to make on the graph or on its checkpointer."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -51,15 +51,15 @@ def resume_or_start(
         graph: a compiled graph with a checkpointer.
         input: the input of the graph, a Command, or None to resume only.
         config: as for `graph.invoke`.
-        event_id: the id of the event that has the input, such as that of a message. It shows whether two equal inputs
-            are the same event. If the state of the thread comes from a run with this id, no other is started. Without
-            it, an input that is equal to that of the unfinished run is taken for the same event.
+        event_id: the id of the event that delivers the input, such as a message id. It shows whether two equal inputs
+            are the same event. If the thread's state comes from a run with this id, no new run is started. Without an
+            id, an input equal to the unfinished run's input is taken for the same event.
         options: as for `graph.invoke`.
 
     Raises:
         ConflictError: the thread waits for an answer, or at a breakpoint, and `input` is not a Command. The input was
             not used. Facts: thread, interrupts (their ids), next (the nodes). Or another call has continued the thread
-            meanwhile (with a StatelogSaver). Facts: thread, expected_version, actual_version.
+            during this call (with a StatelogSaver). Facts: thread, expected_version, actual_version.
         NodeNotFoundError: the unfinished run is at a node that the graph does not have. The input was not used.
         UsageError: the graph has no checkpointer, or a Command resumes a thread that does not wait.
     """
@@ -126,13 +126,13 @@ def _plan(
         return result
     if state.next:
         state = yield _Do("get_state", (config,), {})
-        if state.next:  # Another run would drop what the resumed one waits for.
+        if state.next:  # A new run would drop the question of the resumed run.
             raise _waiting(config, state)
     return (yield _Do("invoke", (input, _at_head(_with_event(config, event_id), state)), options))
 
 
 def _check_nodes(graph: Any, config: RunnableConfig, state: Any) -> Generator[_Do, Any, None]:
-    """Raise NodeNotFoundError if the thread is at a node that the graph lacks. To LangGraph, such a run is finished."""
+    """Raise NodeNotFoundError if the thread is at a node that the graph lacks. LangGraph thinks that it is finished."""
     if not state.next and state.created_at is not None:
         found = yield _Do("get_tuple", (config,), {})
         if found is not None:
@@ -144,7 +144,7 @@ def _is_repeated(command: Command[Any], config: RunnableConfig, state: Any, answ
 
     Raises:
         UsageError: there was no question.
-        ConflictError: the question has got another answer.
+        ConflictError: the question has received a different answer.
     """
     if command.resume is not None and not state.interrupts:
         message = (
@@ -165,12 +165,12 @@ def _with_event(config: RunnableConfig, event_id: str | None) -> RunnableConfig:
 
 
 def _at_head(config: RunnableConfig, state: Any, *, is_answered: bool = False) -> RunnableConfig:
-    """Return a config with which a StatelogSaver refuses the checkpoints of a run that another run has overtaken.
+    """Return a config with which a StatelogSaver refuses a run's checkpoints if another run has overtaken the run.
 
-    `is_answered` is True if the run continues after an answer. That answer must not answer a later question, too.
+    `is_answered` is True if the run continues after an answer. This answer must not also answer a later question.
     """
     configurable = config.get("configurable") or {}
-    if configurable.get("checkpoint_id"):  # The caller begins another branch at an earlier checkpoint.
+    if configurable.get("checkpoint_id"):  # The caller begins a new branch at an earlier checkpoint.
         return config
     return {
         **config,
@@ -190,7 +190,7 @@ def _check(graph: Any, event_id: object) -> None:
 def _known(
     input: Any, config: RunnableConfig, state: Any, event_id: str | None
 ) -> Generator[_Do, Any, tuple[bool, bool]]:
-    """Return whether the unfinished run has this input, and whether the event had a run before."""
+    """Return whether the unfinished run has this input, and whether the state comes from a run of this event."""
     is_done = False
     if event_id is not None:
         runs = yield _Do("list", (config,), {"filter": {EVENT_ID: event_id}})
@@ -209,13 +209,13 @@ def _known(
 
 
 def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[_Do, Any, bool]:
-    """Return True if one of the checkpoints `ids` leads to the state. On another line, the event's run may be lost."""
+    """Return True if the state or one of its ancestors is in `ids`. A run on a different branch does not count."""
     checkpoints = yield _Do("list", (config,), {"limit": _STEPS_MAX})
     parents = {each.checkpoint["id"]: _id_in(each.parent_config) for each in checkpoints}
     id = _id_in(state.config)
     while id in parents and id not in ids:
         id = parents[id]
-    if id and id not in parents:  # Retention has removed the checkpoint. The older ones may have led to it.
+    if id and id not in parents:  # Retention has removed this ancestor. Older ids may be its ancestors.
         return any(each <= id for each in ids)
     return id in ids
 
@@ -225,23 +225,23 @@ def _id_in(config: RunnableConfig | None) -> str:
 
 
 class _Answered(NamedTuple):
-    """The last answer to a thread, after which its run has failed."""
+    """The last answer that a thread received. The run failed after it."""
 
     answer: Any
 
 
 def _answered(state: Any) -> Generator[_Do, Any, _Answered | None]:
-    """Return the last answer to a thread, unless one of its questions waits for an answer.
+    """Return the last answer that a thread received, or None if one of its questions still waits for an answer.
 
-    LangGraph shows the question until the node has finished. Questions of graphs that a node has called count as
-    waiting, because their answers are stored elsewhere.
+    LangGraph shows a question until the node has finished, even if it was answered. Questions in a graph that a node
+    calls count as waiting, because their answers are stored elsewhere.
     """
     asking = [task for task in state.tasks if task.interrupts]
     if not asking or _interrupt_id is None:
         return None
     found = yield _Do("get_tuple", (state.config,), {})
     answers = {task: value for task, channel, value in found.pending_writes or () if channel == ANSWERS}
-    last = answers.get(NO_TASK)  # A used answer stays among the pending writes.
+    last = answers.get(NO_TASK)  # It stays among the pending writes after it was used.
     used = {task.id: _listed(answers.get(task.id)) for task in asking}
     is_unused = last is not None and not any(each and each[-1] == last for each in used.values())
     for task in asking:

@@ -95,7 +95,8 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         """Return the values that exist, by (namespace, key).
 
         Raises:
-            Exception: the serialiser cannot read an entry, for example one encrypted with another key. A note names it.
+            Exception: the serialiser cannot read an entry, for example one encrypted with a different key. A
+                note names the entry.
         """
         found: dict[FullKey, _Entry] = {}
         check_several("keys", keys)
@@ -178,7 +179,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         await self._pool.run(self.set, pairs)
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """Delete the entries of namespaces, or all."""
+        """Delete the entries of the given namespaces, or all entries."""
         check_several("namespaces", () if namespaces is None else namespaces)
         for namespace in namespaces or ():
             check_cached_namespace(namespace)
@@ -221,7 +222,7 @@ def _put(state: State, namespace: str, key: str, encoding: str, data: Encoded, e
 
 
 def _forget(state: State, namespace: str, key: str) -> None:
-    """Delete an entry if it exists, and its namespace if that becomes empty."""
+    """Delete an entry if it exists, and its namespace if the namespace becomes empty."""
     entries = state.get("entries", {})
     row = entries.get(namespace, {}).get(key)
     if row is None:

@@ -22,7 +22,7 @@ def forget_items(store: statelog.Store, scope: str) -> list[str]:
     The scope `user/42` has the namespaces that begin with `("user", "42")`.
     """
     namespace = tuple(scope.split("/"))
-    if any("." in label for label in namespace):  # LangGraph does not allow dots in labels.
+    if any("." in label for label in namespace):  # LangGraph allows no dots in labels, so the scope has no items.
         return []
     held = StatelogStore(store)
     held.sweep_ttl()

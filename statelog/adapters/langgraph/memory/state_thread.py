@@ -1,4 +1,4 @@
-"""The base class of `StatelogStore` and `StatelogCache`: one thread and its store. Only its latest state is read."""
+"""The base class of `StatelogStore` and `StatelogCache`: one thread, of which only the latest state is read."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     def _run(self, work: _Work, queries: Mapping[Any, Any], vectors: Sequence[Vectors]) -> list[Result]:
         changes = _prepare(work.puts(), vectors, self._schemas)
         results: list[Result] = [None] * len(work.ops)
-        if self._index is None:  # This comes before the snapshot, which must be short.
+        if self._index is None:  # Search before the snapshot, which must be short.
             queries = {at: find_by_text(self._store, op) for at, op in work.questions()}
         read = self._read(work, queries, results) if work.reads else []
 
@@ -183,7 +183,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     # --- reading --------------------------------------------------------------------
 
     def _read(self, work: _Work, queries: Mapping[Any, Any], results: list[Result]) -> list[tuple[str, str, int]]:
-        """Fill in the results of reads. Return the items whose lives they extend, as (namespace, key, number)."""
+        """Fill in the results of reads. Return the items whose lives the reads extend, as (namespace, key, number)."""
         to_refresh: list[tuple[str, str, int]] = []
         with self._store.snapshot() as snapshot:
             reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us(), self._schemas)
@@ -225,8 +225,8 @@ class StatelogStore(ThreadHolder, BaseStore):
         """Store the declared version of the older items in and below a namespace. Return their number.
 
         Reads and puts migrate by themselves and do not need this call. It makes later reads cheaper, and `search` then
-        finds the texts that steps have made. The times, order, time to live and vectors of the items stay. Items are
-        migrated some at a time. If a call ends early, the next call skips the migrated items.
+        finds the texts made by migration steps. The times, order, time to live and vectors of the items stay. Items
+        are migrated some at a time. If a call ends early, the next call skips the migrated items.
 
         Raises:
             SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be brought to the declared
@@ -340,7 +340,7 @@ class _Work:
             check_op(op)
             if isinstance(op, PutOp):
                 place = to_text(op.namespace), op.key
-                self._puts.pop(place, None)  # The last operation on an item counts, and comes last.
+                self._puts.pop(place, None)  # Only the last operation on an item is done, in its position.
                 self._puts[place] = op
             else:
                 self.reads.append((at, op))
@@ -352,7 +352,7 @@ class _Work:
         return list(self._puts.values())
 
     def questions(self) -> list[tuple[int, SearchOp]]:
-        """Return the searches with a query, with their positions."""
+        """Return each search with a query, and its position in the batch."""
         return [(at, op) for at, op in self.reads if isinstance(op, SearchOp) and op.query]
 
     def queries(self) -> list[str]:
@@ -393,7 +393,7 @@ def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
 
 
 def _as_in_json(value: Any) -> Any:
-    """Return a value with plain objects in place of JSON types' subclasses, such as text enums and ordered dicts."""
+    """Replace instances of subclasses of JSON's types, such as text enums and ordered dicts, by plain values."""
     if isinstance(value, Mapping):
         return {str.__str__(key) if isinstance(key, str) else key: _as_in_json(each) for key, each in value.items()}
     if isinstance(value, list):

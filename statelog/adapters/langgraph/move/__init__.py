@@ -1,1 +1,1 @@
-"""Moving threads between savers."""
+"""Moves threads between savers."""

@@ -1,7 +1,7 @@
-"""Moves the data of hidden ancestors. A saver hides pruned ancestors from which a ``DeltaChannel``'s value is made.
+"""Moves the data of hidden ancestors: pruned checkpoints that a saver hides, but needs for a ``DeltaChannel``'s value.
 
-A thread is moved as its saver shows it. If the hidden ancestors of a checkpoint contribute to its values, the target
-gets one ancestor in their place, with the value at their beginning and the writes since then.
+A thread is moved as its saver shows it. If the hidden ancestors of a checkpoint contribute to its values, one
+ancestor is put into the target in their place. It has the values stored before them and all their writes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
         source: the endpoint from which `found` was read.
         target: the endpoint that lacks `parent`.
         found: the checkpoint whose parent is not shown.
-        parent: the place of that parent.
+        parent: the place of the hidden parent.
     """
     histories = _histories(source, found)
     if not histories:
@@ -69,5 +69,5 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     with taken(target, parent):
         target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
         for name, history in histories.items():
-            # Each channel gets a task, so that the numbers of its writes keep their order.
+            # Put each channel's writes as those of a separate task, so that their numbers keep their order.
             target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

@@ -1,4 +1,4 @@
-"""Checkpoints as a saver returns them, or an error that names the damaged one.
+"""Reads checkpoints from a saver, and raises an error that names a damaged checkpoint.
 
 Other programs write these databases, so rows may be truncated, edited or foreign. A saver does not check them: it
 raises any error, or returns something that is not a checkpoint.
@@ -62,10 +62,10 @@ def check_kinds(target: Endpoint, place: CheckpointKey, values: Mapping[str, Any
 
 @contextmanager
 def taken(target: Endpoint, place: CheckpointKey) -> Iterator[None]:
-    """Convert errors of a put into the target, in a `with` block.
+    """Convert errors that the target raises for a put in the `with` block.
 
     Raises:
-        FormatError: the target refuses a value. Facts: thread, checkpoint.
+        FormatError: the target cannot store a value. Facts: thread, checkpoint.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def find(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None)
     Args:
         endpoint: the endpoint to read from.
         place: the place. Its names have been checked.
-        before: its parent, or None if the parent does not come before it.
+        before: the place of its parent, or None if the parent does not come before it.
 
     Raises:
         CorruptionError: the checkpoint, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
@@ -159,10 +159,10 @@ def _refuse(endpoint: Endpoint, place: CheckpointKey, why: str) -> NoReturn:
 
 
 def _without_inherited(endpoint: Endpoint, found: CheckpointTuple, before: CheckpointKey | None) -> CheckpointTuple:
-    """Return a tuple without snapshots of a ``DeltaChannel`` that an ancestor made.
+    """Return `found` without the ``DeltaChannel`` snapshots that belong to an ancestor.
 
-    A graph passes a snapshot to its saver once. Savers that store values by version return it until the channel
-    changes. Savers that store each checkpoint whole do not.
+    A graph passes a snapshot to its saver once. A saver that stores values by version also returns the snapshot with
+    later checkpoints, until the channel changes. A saver that stores each checkpoint whole does not.
     """
     values, versions = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
     snapshots = {name for name, value in values.items() if isinstance(value, _DeltaSnapshot)}

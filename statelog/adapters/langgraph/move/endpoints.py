@@ -1,4 +1,4 @@
-"""Sources and targets of moved threads: a saver, and facts that only the saver's database shows.
+"""Opens the sources and targets of moves: a saver, and facts that only its database shows.
 
 A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the path of a statelog store.
 """
@@ -58,7 +58,7 @@ _COLUMNS = {
         *("task_id", "idx", "channel", "type", "value"),
     },
 }
-"""The tables in SQLite, and the columns they must have."""
+"""The tables that a SQLite database must have, with their required columns."""
 
 _MAKES_NO_FILE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
@@ -98,7 +98,7 @@ _FREE_MAX = 0.25
 
 @dataclass(slots=True)
 class Endpoint:
-    """Any saver to move threads from or to, read through its own methods alone."""
+    """Any saver to move threads from or to. This base class uses only the saver's own methods."""
 
     name: str
     saver: BaseCheckpointSaver[Any]
@@ -113,22 +113,22 @@ class Endpoint:
             yield CheckpointKey.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
     def written(self, place: CheckpointKey) -> list[WritePosition]:
-        """Return the positions of a checkpoint's pending writes, in LangGraph's order, or none if they are unknown."""
+        """Return the positions of a checkpoint's pending writes, in LangGraph's order, or [] if they are unknown."""
         return []
 
     def hides(self, place: CheckpointKey) -> bool:
-        """Return True if a checkpoint was removed, but stays hidden in the database because later ones need it."""
+        """Return True if a checkpoint was removed, but stays hidden in the database because others need it."""
         return False
 
     def guard(self) -> Redactor | None:
-        """Return the guard that redacts secrets in writes, or None if there is none or it refuses secrets."""
+        """Return the guard that redacts secrets in writes, or None if no guard does."""
         return None
 
     def check_versions(self, place: CheckpointKey) -> None:
         """Raise SchemaVersionError if the schema version of a checkpoint would be lost in the target."""
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return which metadata of a checkpoint the source has lost, or None. The checkpoint is copied without it."""
+        """Return what the source has lost of a checkpoint's metadata, or None. The checkpoint is copied without it."""
         return None
 
     def flush(self) -> None:
@@ -174,7 +174,7 @@ class _StoreEndpoint(Endpoint):
     def tidy(self) -> None:
         statistics = self.store.statistics()
         if statistics.pages_free > _FREE_MAX * statistics.pages_used:
-            # Another process has the store open, or the disk has too little space.
+            # Leave the file as it is if another process has the store open, or the disk has too little space.
             with suppress(StoreLockedError, StoreFullError):
                 self.store.compact()
 
@@ -220,18 +220,18 @@ def _in_order(rows: Iterable[WritePosition]) -> list[WritePosition]:
 def opened(
     name: str, *, writing: bool, open_store: Callable[..., Store] = statelog.open, like: Path | None = None
 ) -> Iterator[Endpoint]:
-    """Open the store or database of a name.
+    """Open the store or database that `name` refers to.
 
     Args:
         name: see the module.
         writing: True for a target, which is created if it does not exist. A source must exist, and is only read.
         open_store: a function that opens a store, as `statelog.open`.
-        like: a store. A new SQLite database gets the owner and the mode of its file.
+        like: the file of a store. A new SQLite database gets its owner and mode.
 
     Raises:
         UsageError: the name has an unknown form, or its package is not installed.
         StoreNotFoundError: the source does not exist.
-        FormatError: the file or database has other content.
+        FormatError: the file or database is not a store or has no checkpoints of LangGraph.
         StorageError: the database reported an error.
     """
     if name.startswith(_SQLITE):
@@ -251,13 +251,14 @@ def opened(
 
 @contextmanager
 def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool) -> Iterator[Endpoint]:
-    # The store is flushed at the end. A killed process loses nothing, and the next move repeats what a power cut loses.
+    # `flush` is called at the end, so commits need not wait for the disk. A killed process loses nothing, and the next
+    # move repeats what a power cut has lost.
     with open_store(path, durability="interval") if writing else open_store(path, read_only=True) as store:
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
 
 def _create_like(path: Path, status: os.stat_result) -> None:
-    """Create an empty database with the owner and the mode of a store, if there is none."""
+    """Create an empty database with the owner and mode in `status`, unless the file exists."""
     with suppress(OSError):  # SQLite will report the reason.
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
@@ -306,10 +307,10 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
-    """Connect to a database for reading, also on a read-only disk.
+    """Connect to a database for reading, even if it is on a read-only disk.
 
-    On such a disk, SQLite opens a database in WAL mode only as immutable. This is safe if the database has no log,
-    because then nobody has it open.
+    On a read-only disk, SQLite opens a database in WAL mode only as immutable. This is safe if the database has no WAL
+    file, because then no process has the database open.
     """
     connection = _connect(path, "mode=ro")
     try:
@@ -326,7 +327,7 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool) -> None:
-    """Check that LangGraph's tables exist and have its columns. With `may_lack` they may be missing."""
+    """Check that LangGraph's tables exist with its columns. With `may_lack`, a whole table may be missing."""
     try:
         found = {name: _columns(connection, name) for name in _COLUMNS}
     except sqlite3.DatabaseError as error:
@@ -343,12 +344,12 @@ def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns, or an empty set if it does not exist."""
+    """Return the names of a table's columns, or an empty set if the table does not exist."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _show_task_paths(connection: sqlite3.Connection) -> None:
-    """Give empty paths to the writes of releases that stored no paths. The file is not changed."""
+    """Show writes of old releases, which stored no task paths, with empty paths. The file is not changed."""
     if "task_path" not in _columns(connection, "writes"):
         connection.execute("CREATE TEMPORARY VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
 
@@ -358,7 +359,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
     try:
         import psycopg
         from langgraph.checkpoint.postgres import PostgresSaver
-    except ImportError:  # psycopg raises it, too, if its library is missing.
+    except ImportError:  # psycopg also raises it if libpq is missing.
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
     is_address = False

@@ -1,7 +1,7 @@
-"""Savers of other projects as sources: DynamoDB, Redis without modules, and LMDB. They are only read.
+"""Opens other projects' savers as sources: DynamoDB, Redis without modules, and LMDB. They are only read.
 
-None of them lists every thread, and none returns the writes of a checkpoint in LangGraph's order. So this module reads
-the rows to find the checkpoints and the positions of their writes. Their savers read only the values.
+None of these savers lists every thread, and none returns a checkpoint's writes in LangGraph's order. So this module
+reads the rows to find the checkpoints and the positions of their writes. The savers read only the values.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 DYNAMODB, REDIS, LMDB = "dynamodb:", ("redis://", "rediss://"), "lmdb:"
 NAMES = (DYNAMODB, *REDIS, LMDB)
-"""The prefixes of the names of these sources."""
+"""The prefixes with which a source's name begins."""
 
 
 class ForeignRows(Protocol):
-    """The rows of a database."""
+    """Reads the rows of a database."""
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         """Return the places of all checkpoints with their parents' ids."""
@@ -42,11 +42,11 @@ class ForeignRows(Protocol):
         """Return the positions of the writes of a checkpoint, in the order in which the saver returns them."""
 
     def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
-        """Return the reason why a checkpoint differs from the one that was put, or None."""
+        """Return the reason why `found` differs from the checkpoint that was put, or None."""
 
 
 class OrderedSaver(BaseCheckpointSaver[Any]):
-    """A saver that returns writes in LangGraph's order, and raises an error for damage."""
+    """A saver that returns writes in LangGraph's order, and raises an error if data is missing."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any], rows: ForeignRows, name: str) -> None:
         super().__init__(serde=UntouchedSerializer())
@@ -60,7 +60,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
                 checkpoint.
         """
         found = self._saver.get_tuple(config)
-        # The checkpoint is missing, or pickled or encrypted as a whole.
+        # Return early if the checkpoint is missing, or pickled or encrypted as a whole: the caller checks for these.
         if found is None or not isinstance(found.checkpoint, dict):
             return found
         place = CheckpointKey.of(config)
@@ -107,7 +107,7 @@ class ForeignEndpoint(Endpoint):
         return sorted(self.rows.writes(place), key=_sort_key)
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return which metadata of a checkpoint the source has lost, or None. It cannot be restored."""
+        """Return what the source has lost of a checkpoint's metadata, or None. It cannot be restored."""
         step = found.metadata.get("step")
         if type(step) is int and found.metadata.get("source") in _SOURCES:
             return None
@@ -119,7 +119,7 @@ _SOURCES = ("input", "loop", "update", "fork")
 
 @contextmanager
 def opened_foreign(name: str) -> Iterator[Endpoint]:
-    """Open a source.
+    """Open the source that `name` refers to.
 
     Raises:
         UsageError: the name is not valid, or its package is not installed.
@@ -195,7 +195,7 @@ def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignR
 class _RedisRows:
     saver: Any
     owners: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """The checkpoint that put a value last, by thread, namespace, channel and version."""
+    """The id of the checkpoint that put a value last, by thread, namespace, channel and version."""
     parents: dict[CheckpointKey, str | None] = field(default_factory=dict)
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
@@ -204,11 +204,11 @@ class _RedisRows:
             named = json.loads(registered)
             thread, namespace = named["thread"], named["ns"]
             versions: dict[str, dict[str, Any]] = {}
-            # The index is in the order of the puts.
+            # The index lists ids in the order of the puts, so the last put owns a value.
             for member in saver.client.zrange(f"{saver.prefix}:idx:{thread}:{namespace}", 0, -1):
                 id = member.decode()
                 raw = saver.client.get(f"{saver.prefix}:cp:{thread}:{namespace}:{id}")
-                if raw is None:  # The checkpoint's time to live is over.
+                if raw is None:  # The checkpoint has expired.
                     continue
                 payload = serialiser.loads_typed(_unpacked(raw))
                 versions[id] = payload["checkpoint"].get("channel_versions") or {}
@@ -231,7 +231,7 @@ class _RedisRows:
         return sorted(found, key=lambda row: (row.task_id, row.number))
 
     def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
-        # A value is stored by its channel and version. A fork uses the same versions again, and overwrites the values.
+        # Redis stores a value under its channel and version. A fork reuses versions, and so overwrites values.
         for channel, version in found.checkpoint["channel_versions"].items():
             owner = self.owners.get((place.thread_id, place.namespace, channel, str(version)))
             if owner is not None and owner not in self._line(place):

@@ -1,7 +1,7 @@
 """Copies all threads of one saver into another, with checkpoints, pending writes and metadata, and compares them.
 
 An interrupted copy can be run again: it compares what the target has and adds what is missing. It never overwrites
-anything with other content. An error in one thread is reported at the end, and the other threads are copied.
+different content. An error in one thread is reported at the end, and the other threads are copied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SERIALIZER = UntouchedSerializer()
 
 _OF_ALL_THREADS = (StorageError, StoreFullError, AccessError, ClosedError, ForkedError, ReadOnlyError)
-"""Errors that would also occur for the next thread."""
+"""Errors that would also occur for every other thread, so they end the move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,11 @@ class LeftOutThread:
 
     Attributes:
         thread: the id of the thread.
-        error: the reason: a refused name, a damaged source, or other content or a deletion in the target.
-        checkpoints: the number of its checkpoints in the source.
-        there: how many of these the target has. They are copied up to the error, parents first. If the comparison
-            failed, only checkpoints found equal before that count.
+        error: the reason: the target refuses a name, the source is damaged, or the target has different content or has
+            deleted the thread.
+        checkpoints: the number of the thread's checkpoints in the source.
+        there: how many of these checkpoints the target has. They are copied up to the error, parents first. If the
+            comparison failed, only the checkpoints found equal before the failure count.
     """
 
     thread: str
@@ -67,7 +68,7 @@ class Lost:
     Attributes:
         thread: the id of the checkpoint's thread.
         checkpoint: the id of the checkpoint.
-        what: what is missing.
+        what: which metadata is missing.
     """
 
     thread: str
@@ -113,9 +114,9 @@ class _MovedThread:
     parents: dict[CheckpointKey, str | None]
     order: dict[CheckpointKey, CheckpointKey | None]
     written: dict[CheckpointKey, list[bytes]] = field(default_factory=dict)
-    """The `digests` of the pending writes that were copied."""
+    """The `digests` of the pending writes of each copied checkpoint."""
     hidden: set[CheckpointKey] = field(default_factory=set)
-    """Checkpoints that were pruned in the target and are hidden there. They stay as they are."""
+    """Checkpoints that were pruned in the target and are hidden there. They are not copied."""
     lost: list[Lost] = field(default_factory=list)
     there: int = 0
     copied: int = 0
@@ -124,7 +125,7 @@ class _MovedThread:
 
     @contextmanager
     def kept_apart(self) -> Iterator[None]:
-        """Keep an error that concerns only this thread for the report."""
+        """Catch an error of the block that concerns only this thread, and remember it for the report."""
         try:
             yield
         except _OF_ALL_THREADS:
@@ -135,7 +136,7 @@ class _MovedThread:
 
 
 class _Progress:
-    """The progress: two steps for each checkpoint, which is copied and then compared."""
+    """Counts the steps of a move: two for each checkpoint, which is copied and then compared."""
 
     def __init__(self, checkpoints: int, progress: Callable[[int, int], None] | None) -> None:
         self._whole = 2 * checkpoints
@@ -154,14 +155,15 @@ class _Progress:
 def migrate(
     source: Endpoint, target: Endpoint, *, progress: Callable[[int, int], None] | None = None
 ) -> ThreadMoveReport:
-    """Copy every thread, then read all of it back and compare.
+    """Copy every thread, and then read it back and compare it.
 
-    A thread with an error is copied up to that error. The report has the thread and the error, which is one of:
+    A thread with an error is copied up to the error. The report has the thread and the error, which is one of:
     UsageError, LimitError: the target refuses the name or size of a thread, checkpoint or value.
-    CorruptionError: a row of the source is damaged, or the target returns other data than was written (facts: fields).
+    CorruptionError: a row of the source is damaged, or the target returns data that differs from what was written
+    (facts: fields).
     FormatError: a checkpoint is pickled or encrypted as a whole; or one value is, and the target stores all values as
     one; or the target refuses a value.
-    ConflictError: the target has one of the checkpoints with other content, or the source has changed meanwhile.
+    ConflictError: the target has one of the checkpoints with different content, or the source changed during the move.
     ThreadDeletedError: the thread was deleted in the target, and is not restored.
     Facts: thread, and if known namespace and checkpoint.
 
@@ -225,7 +227,7 @@ def _threads(source: Endpoint) -> list[_MovedThread]:
 
 
 def _in_order(parents: dict[CheckpointKey, str | None]) -> dict[CheckpointKey, CheckpointKey | None]:
-    """Return every place with its parent, sorted by namespace and id, but each parent before its children.
+    """Return every place with its parent, sorted by namespace and id, except that each parent precedes its children.
 
     The parent is None if it does not come before the place, as in a cycle of parents.
     """
@@ -267,7 +269,7 @@ def _copy_one(
     before: CheckpointKey | None,
     last: CheckpointTuple | None,
 ) -> CheckpointTuple:
-    """Copy what the target lacks of a checkpoint, and return the checkpoint."""
+    """Copy the parts of a checkpoint that the target lacks, and return the source's checkpoint."""
     found = read(source, place, before)
     if what := source.lost(found):
         thread.lost.append(Lost(place.thread_id, place.checkpoint_id, what))
@@ -301,7 +303,7 @@ def _hidden_parent(place: CheckpointKey, parents: dict[CheckpointKey, str | None
 
 
 def _checkpoint_of(place: CheckpointKey | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
-    """Return the checkpoint at a place, usually the one that was read last. Return None for None."""
+    """Return the checkpoint at a place, or None without a place. Usually it is `last`, so nothing is read."""
     if place is None:
         return None
     return (last if last and CheckpointKey.of(last.config) == place else read(source, place, None)).checkpoint
@@ -315,10 +317,10 @@ def _parent_config(place: CheckpointKey, parent_id: str | None) -> RunnableConfi
 
 
 def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelVersions:
-    """Return the versions that a graph would have passed: those of channels that differ from the parent.
+    """Return the `new_versions` that a graph would have passed to `put`: those of channels that differ from the parent.
 
-    A saver that stores checkpoints whole may have two values for one version. A node has changed the value in place, or
-    the next step changed it before it was serialised.
+    Values are also compared, because a saver that stores checkpoints whole may have two values for one version: a node
+    changed the value in place, or the next step changed it before it was serialised.
     """
     checkpoint = found.checkpoint
     inherited: Mapping[str, Any] = parent["channel_versions"] if parent else {}
@@ -348,9 +350,9 @@ def _conflict(place: CheckpointKey, target: Endpoint) -> ConflictError:
 
 
 def _compare(source: Endpoint, target: Endpoint, thread: _MovedThread, advance: Callable[[], None]) -> None:
-    """Read every checkpoint of a thread back with the copied pending writes, and compare and count them.
+    """Read back every checkpoint of a thread with its pending writes, and compare and count them.
 
-    Since the copy, both sides may have received new writes.
+    Only the copied pending writes are compared: since the copy, both sides may have received new writes.
     """
     thread.there = 0
     for place, before in thread.order.items():
@@ -373,7 +375,7 @@ def _compare(source: Endpoint, target: Endpoint, thread: _MovedThread, advance: 
 
 
 def _count_others(target: Endpoint, threads: list[_MovedThread]) -> int:
-    """Return how many checkpoints of these threads only the target has."""
+    """Return the number of checkpoints in these threads that only the target has."""
     ids = {thread.id for thread in threads}
     known = {place for thread in threads for place in thread.parents}
     known |= {

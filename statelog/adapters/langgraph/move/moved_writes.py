@@ -1,7 +1,7 @@
-"""Pending writes copied from one saver to another, each with its task, its number in the task, and its path.
+"""Copies pending writes from one saver to another, each with its task, its number in the task, and its path.
 
-A path orders a write among those of other tasks. One task may have several paths: if it waits for an answer or has
-failed, ``update_state(as_node=...)`` writes for it by another path.
+A path orders a write among the writes of other tasks. One task may have several paths: if the task waits for an answer
+or has failed, ``update_state(as_node=...)`` writes for it with a different path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SERIALIZER = UntouchedSerializer()
 _MISSING_MAX = len(WRITES_IDX_MAP)
-"""The maximum number of consecutive numbers that a graph leaves out."""
+"""The maximum number of consecutive write numbers that a task may leave out."""
 
 
 class _Write(NamedTuple):
@@ -54,10 +54,10 @@ def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
 
 
 def is_begun(some: CheckpointTuple | None, of: CheckpointTuple) -> bool:
-    """Return True if the target has a part of the writes. Errors, interrupts and answers may be in any order.
+    """Return True if the writes of `some`, a copy, are a part of those of `of`: an interrupted copy may be continued.
 
-    Other writes must be in order. An interrupted copy may leave errors, interrupts and answers with another path, until
-    they are put again.
+    Errors, interrupts and answers may be in any order, because an interrupted copy may leave them with a different path
+    until they are put again. Other writes must be in order.
     """
     (fixed, numbered), (fixed_of, numbered_of) = map(_parted, (some, of))
     return fixed <= fixed_of and is_part(numbered, numbered_of)
@@ -72,17 +72,18 @@ def _parted(found: CheckpointTuple | None) -> tuple[Counter[bytes], list[bytes]]
 def copy_writes(
     source: Endpoint, target: Endpoint, place: CheckpointKey, found: CheckpointTuple, there: CheckpointTuple | None
 ) -> None:
-    """Put the pending writes of each task that the target lacks, or may have with another path.
+    """Put all pending writes of each task of which the target lacks a write, or may have one with a different path.
 
     Args:
         source: the endpoint that knows the positions of the writes.
         target: an endpoint that has no write that the source lacks.
-        place: the place of their checkpoint.
+        place: the place of the checkpoint that has the writes.
         found: the checkpoint in the source.
         there: the checkpoint in the target before the copy.
 
     Raises:
-        ConflictError: the source has lost some of the writes meanwhile. FormatError: the target refuses a value.
+        ConflictError: the source has lost some of the writes since `found` was read. FormatError: the target cannot
+            store a value.
     """
     tasks: dict[str, list[_Write]] = {}
     missing: set[str] = set()
@@ -102,11 +103,11 @@ def copy_writes(
 
 
 def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
-    """Yield the writes to put with their path, so that every write of a task gets its number again.
+    """Yield the writes and the path of each `put_writes` call, so that each write of a task keeps its number.
 
-    A saver numbers the writes of a call from 0, except those of channels with fixed numbers, and keeps writes that it
-    already has. So each call repeats the writes of earlier paths. A missing number belonged to a channel with a fixed
-    number.
+    A saver numbers the writes in a call from 0, except writes to channels with fixed numbers, and does not replace
+    writes that it already has. So each call repeats the writes of earlier paths. A missing number belonged to a write
+    to a channel with a fixed number.
     """
     fixed = [write for write in own if write.pair[0] in WRITES_IDX_MAP]
     of_fixed = [([write.pair for write in those], path) for path, those in groupby(fixed, key=_path)]
@@ -119,7 +120,7 @@ def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
             pairs += [fixed[0].pair] * missing if fixed and missing <= _MISSING_MAX else []
             pairs.append(write.pair)
         yield [*pairs], path
-    if fixed and fixed[0].pair in pairs:  # Some savers now have the write with another path.
+    if fixed and fixed[0].pair in pairs:  # Some savers now have this write with a different path.
         yield from of_fixed
 
 
@@ -132,12 +133,12 @@ def _number(write: _Write) -> int:
 
 
 def _where(source: Endpoint, place: CheckpointKey, writes: Sequence[PendingWrite]) -> Iterator[tuple[int, str]]:
-    """Yield the number and path of each write. If the source does not know them, yield some that keep the order."""
+    """Yield the number and path of each write. If the source does not know them, invent some that keep the order."""
     rows = source.written(place)
     if not rows:
         yield from _numbered(writes)
         return
-    rest = iter(rows)  # `rows` has the order of `writes`, but may have new writes in between.
+    rest = iter(rows)  # `rows` has the same order as `writes`, and may have new writes in between.
     for task_id, channel, _value in writes:
         for row in rest:
             if row.task_id == task_id and row.channel == channel:

@@ -1,4 +1,4 @@
-"""A source whose secrets are redacted when they are read, so that it equals what a target with a guard stores."""
+"""Redacts a source's secrets when they are read, so that the source equals what a target with a guard stores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _METADATA = "metadata"
 
 
 class RedactedSaver:
-    """Reads from another saver, and redacts what the guard of a store would redact.
+    """Reads from a saver, and redacts what a store's guard would redact.
 
     Args:
-        saver: the other saver.
-        guard: the guard.
+        saver: the saver to read from.
+        guard: the store's guard.
 
     Attributes:
         threads: the ids of the threads in which a secret was redacted.
@@ -42,7 +42,7 @@ class RedactedSaver:
         found = self._saver.get_tuple(config)
         values = found and isinstance(found.checkpoint, dict) and found.checkpoint.get("channel_values")
         if found is None or not isinstance(values, dict) or not isinstance(found.metadata, dict):
-            return found  # The caller refuses a damaged checkpoint.
+            return found  # The checkpoint is damaged: the caller reports it.
         thread = config["configurable"]["thread_id"]
         redacted = {name: self._redacted(value, (name,), thread) for name, value in values.items()}
         writes = found.pending_writes and [

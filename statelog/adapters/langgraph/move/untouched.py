@@ -1,8 +1,8 @@
 """Copies values from one saver to another as unchanged bytes, to move threads without their application.
 
-Objects of an application (its pydantic models, enums, messages) are not created: none of its modules is imported and
-none of its code runs. So a thread can be moved where the application is not installed, nothing is lost if a class is
-gone, and hostile data does nothing.
+An application's objects (pydantic models, enums, messages) are not created: none of its modules is imported and none of
+its code runs. So a thread can be moved where the application is not installed, nothing is lost if a class no longer
+exists, and hostile data does nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ: Final = frozenset({"null", "bytes", "bytearray", "json", "msgpack"})
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value of a type that is not read here: pickled, or encrypted."""
+    """A value that is not decoded here, because it is pickled or encrypted."""
 
     type: str
     data: bytes
@@ -28,7 +28,7 @@ class Opaque:
 class UntouchedSerializer(JsonPlusSerializer):
     """LangGraph's serialiser, except that extension types and pickled and encrypted values stay bytes.
 
-    It dumps a loaded value with the same type and bytes. Only the snapshot of a ``DeltaChannel`` is decoded, because a
+    A loaded value is dumped with the same type and bytes. Only a ``DeltaChannel``'s snapshot is decoded, because a
     saver must recognise it. JSON, which old releases wrote, is read by LangGraph's rules.
     """
 
@@ -36,7 +36,7 @@ class UntouchedSerializer(JsonPlusSerializer):
         """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` in place of values that are not decoded.
 
         Raises:
-            ValueError, TypeError, and others: no serialiser has made these bytes.
+            ValueError, TypeError, and others: the bytes were not made by a serialiser.
         """
         kind, encoded = data
         if kind == "msgpack":
@@ -49,7 +49,7 @@ class UntouchedSerializer(JsonPlusSerializer):
         return Opaque(kind, encoded)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Return the type and bytes that were loaded."""
+        """Return the type and bytes from which the value was loaded."""
         return (obj.type, obj.data) if isinstance(obj, Opaque) else super().dumps_typed(obj)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments of a store's and a cache's methods, before anything is done."""
+"""Checks the arguments that a store's or a cache's methods get, before anything is done."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_ops(ops: Any) -> None:
 
 
 def check_stored(namespace: str, key: str, what: str) -> None:
-    """Check that a store can keep the names in a put.
+    """Check that a store can store an item under this namespace and key.
 
     Raises:
         ValueTypeError: a name has a lone surrogate. LimitError: a name has over 4,096 bytes. Facts: path of the item.
@@ -91,7 +91,7 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
 
 
 def sweep_interval_s(*minutes: Any) -> float:
-    """Return the first interval that is given, in seconds. As in LangGraph, 0 counts as not given.
+    """Return the first interval in `minutes` that is given, in seconds. As in LangGraph, 0 counts as not given.
 
     Raises:
         ValueError: an interval is invalid.
@@ -152,7 +152,7 @@ def _check_namespace(namespace: Any) -> None:
 
 
 def _check_index(index: Any) -> None:
-    """Check that `index` has paths. Refuse a single text, because each of its letters would be taken for a path."""
+    """Check that `index` has paths and is not a single text, because each of its letters would be taken for a path."""
     is_list = isinstance(index, Collection) and not isinstance(index, str | bytes)
     is_one = index is None or index is False or (is_list and all(isinstance(path, str) for path in index))
     _check("index", "False, or a list of paths", index, is_one=is_one)

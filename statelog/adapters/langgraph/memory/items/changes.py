@@ -44,7 +44,7 @@ class ItemFacts(NamedTuple):
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> ItemFacts:
-        """Return the facts of an entry of `items`."""
+        """Return the facts that an entry of `items` has."""
         return cls(entry["number"], entry["created"], entry["updated"], entry.get("ttl"), entry.get("expires"))
 
     def to_entry(self, value: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Put(NamedTuple):
 
 
 def recent_key(number: int) -> str:
-    """Return the key of an item in `recent`, which sorts the last put first."""
+    """Return the key in `recent` of the put with this number. These keys sort the last put first."""
     return f"{_NUMBER_MAX - number:012x}"
 
 
@@ -85,7 +85,7 @@ def _expiring_key(expires_us: int, number: int) -> str:
 
 
 def expiring_bound(now_us: int) -> str:
-    """Return an upper bound of the keys in `expiring` of all items that have expired by now."""
+    """Return the greatest key in `expiring` that an item expired by `now_us` can have."""
     return f"{now_us:016x}{_NUMBER_MAX:012x}"
 
 
@@ -100,7 +100,7 @@ def change_items(state: State, changes: Mapping[tuple[str, str], Put | None], no
 
 
 def refresh(state: State, read: Iterable[tuple[str, str, int]], now_us: int) -> None:
-    """Extend the lives of items that were read, given as (namespace, key, number), if they have not been put again."""
+    """Extend the lives of the items in `read`, given as (namespace, key, number), except items put again since."""
     for namespace, key, number in read:
         about = about_of(state, namespace, key)
         if about is None or about.number != number or not about.is_alive(now_us):
@@ -116,9 +116,9 @@ def refresh(state: State, read: Iterable[tuple[str, str, int]], now_us: int) -> 
 def replace_older(
     state: State, namespace: str, key: str, about: ItemFacts, value: Encoded, schema: Versioned[Any, Any]
 ) -> bool:
-    """Store the value of an item in the declared version. Return False if somebody has put or migrated it meanwhile.
+    """Store an item's value, converted to the declared version. Return False if the item has changed since it was read.
 
-    `about` has the facts about the item at the time when its value was read.
+    `about` has the facts about the item when it was read. The item changes if it is put, deleted or migrated.
     """
     held = about_of(state, namespace, key)
     if held is None or (held.number, held.updated_us) != (about.number, about.updated_us):
@@ -170,7 +170,7 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
         if namespace not in state.get("items", {}):
             _add_namespace(state, namespace)
     else:
-        # An expired item does not exist: the item that replaces it is new.
+        # An expired item counts as missing, so the item that replaces it is new.
         created_us = held.created_us if held.is_alive(now_us) else now_us
         check_replaced(put.schema, key, stored_label(state["items"][namespace][key]), namespace)
         del state["recent"][namespace][recent_key(held.number)]

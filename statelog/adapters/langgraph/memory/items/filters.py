@@ -24,9 +24,9 @@ _ORDERED = (int, float, Decimal, str, datetime)
 
 
 def compile_filter(conditions: Mapping[str, Any]) -> Matches:
-    """Return a function that checks whether a dict meets the condition of each key. A missing key counts as None.
+    """Return a function that checks whether a dict meets the condition of each key.
 
-    A missing key may be a path: `user.name` is `name` in the dict `user`.
+    A key that the dict lacks is read as a path: `user.name` is `name` in the dict `user`. A missing value is None.
 
     A condition is a value, equal by JSON's types (1 and 1.0 are equal, 1 and True are not); a dict of operators,
     all of which must hold; a dict of conditions for a dict; or a list of conditions for a list of the same length.
@@ -81,7 +81,7 @@ def _compile_operator(name: Any, operand: Any) -> Matches:
         raise ValueError(message)
     if not isinstance(operand, _ORDERED) or isinstance(operand, bool):
         message = f"{name} compares numbers or texts, not {type(operand).__name__}"
-        raise ValueError(message)  # noqa: TRY004 - an unknown operator raises it, too
+        raise ValueError(message)  # noqa: TRY004 - an unknown operator also raises it
     return lambda value: _are_in_order(value, operand, order)
 
 

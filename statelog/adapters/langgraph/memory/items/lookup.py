@@ -26,8 +26,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MISSES_MAX = 100
 _MISSES_SHARE = 8
-"""After this number of items that do not match, or this share of all items, the rest are read in the order in which
-they are stored, in about an eighth of the time for each item."""
+"""If more items than `_MISSES_MAX`, or more than 1/`_MISSES_SHARE` of all items, do not match, the other items are read
+in the order in which they are stored. This takes about an eighth of the time for each item."""
 
 _MERGED_MAX = 64
 _SAMPLE = 32
@@ -36,8 +36,8 @@ _SMALL = 8
 items each on average. Opening a namespace takes as long as reading about ten items of an open one."""
 
 _WALKED_SHARE = 32
-"""After a walk over this share of all namespaces (1/32), the names of all namespaces are compared instead, because a
-comparison takes a fraction of the time of a step of the walk."""
+"""After a walk over this share of all namespaces (1/32), the names of all namespaces are compared instead, because
+comparing a name takes a fraction of the time of a step."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -59,7 +59,7 @@ def to_time(time_us: int) -> datetime:
 
 
 class Reader:
-    """The items in one snapshot, without those expired by `now_us`."""
+    """Reads the items in one snapshot, except those expired by `now_us`."""
 
     def __init__(self, thread: Thread, now_us: int, schemas: ItemSchemas | None = None) -> None:
         self._thread = thread
@@ -71,7 +71,7 @@ class Reader:
 
     @property
     def line(self) -> tuple[int, int]:
-        """A value that changes when the thread is rolled back or re-created. The numbers of puts then repeat."""
+        """A value that changes when the thread is rolled back or re-created, because put numbers then repeat."""
         head = self._thread.head
         return (0, 0) if head is None else (event_of(head).thread, head.version - event_of(head).depth)
 
@@ -102,7 +102,7 @@ class Reader:
         return self.match(namespace, key, None)
 
     def older(self, prefix: Namespace) -> list[tuple[str, str]]:
-        """Return namespace and key of the items in and below a namespace that `migrate` has to bring up to date."""
+        """Return (namespace, key) of each item in and below a namespace that `migrate` must bring up to date."""
         schemas = self._schemas
         places = [(namespace, key) for namespace in self.namespaces(prefix) for key in self.of("items", namespace)]
         return [] if schemas is None else [each for each in places if schemas.is_older(*each, self._entry(*each))]
@@ -150,14 +150,17 @@ class Reader:
             yield at, namespace, key
 
     def _are_many_and_small(self, namespaces: list[str]) -> bool:
-        """Return True if opening the order of each namespace would take longer than reading all items."""
+        """Return True if opening `recent` for each namespace would take longer than reading all items."""
         if len(namespaces) <= _MERGED_MAX:
             return False
         some = namespaces[:: len(namespaces) // _SAMPLE]
         return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
 
     def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[FoundItem]:
-        """Yield the matching items put before the key `at` of `recent`, latest first. All items are read as stored."""
+        """Yield the matching items put before the one with the key `at` in `recent`, latest first.
+
+        All items are read, in the order in which they are stored.
+        """
         places = []
         for namespace, entries in self._entries(namespaces):
             for key, entry in entries.items():
@@ -183,7 +186,7 @@ class Reader:
     # --- namespaces ---------------------------------------------------------------
 
     def namespaces(self, prefix: Namespace) -> list[str]:
-        """Return the namespaces in and below one that have items, expired or not."""
+        """Return the namespaces in and below `prefix` that have items, expired or not."""
         items = self._channel("items")
         text = to_text(prefix)
         pending = [text] if prefix else []

@@ -1,7 +1,7 @@
 """Semantic search: embeddings of items, stored as float32, ranked by exact cosine similarity with numpy.
 
 The vectors of each namespace that is searched are kept in memory as one matrix. Each search adds the items that any
-process has put since the last search. It finds them by the numbers of puts.
+process has put since the last search. It finds these items by their put numbers.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class _NamespaceVectors:
     def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
         self.matrix = matrix
         self.line = line
-        """The value of `Reader.line` at the last put in this object."""
+        """The value of `Reader.line` when this object was last brought up to date."""
         self.number = 0
-        """The number of that put."""
+        """The number of the last put that this object includes."""
 
 
 def _shown(namespace: str, key: str) -> str:
@@ -74,7 +74,7 @@ class VectorIndex:
     """
 
     def __init__(self, config: IndexConfig) -> None:
-        """Take LangGraph's `index` configuration.
+        """Create an index from LangGraph's `index` configuration.
 
         Raises:
             ModuleNotFoundError: numpy is not installed.
@@ -94,7 +94,7 @@ class VectorIndex:
         embed = config.get("embed")
         if not (callable(embed) or isinstance(embed, str | Embeddings)):
             message = f"index: embed must be a function of texts, an Embeddings, or the name of one, not {embed!r}"
-            raise ValueError(message)  # noqa: TRY004 - `dims` and `fields` raise it, too
+            raise ValueError(message)  # noqa: TRY004 - `dims` and `fields` also raise it
         self._np = np
         self.redact: Callable[[str, Sequence[str]], str] | None = None
         self.dims = dims
@@ -106,13 +106,13 @@ class VectorIndex:
     # --- embedding ------------------------------------------------------------------
 
     def embed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
-        """Return the vector of each query, of length 1."""
+        """Return the vector of each query, scaled to length 1."""
         with noted(_of("embed_query", queries)):
             vectors = [self._embeddings.embed_query(query) for query in queries]
         return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
 
     async def aembed_queries(self, queries: Sequence[str]) -> dict[str, Any]:
-        """Return the vector of each query, of length 1."""
+        """Return the vector of each query, scaled to length 1."""
         with noted(_of("aembed_query", queries)):
             vectors = await asyncio.gather(*[self._embeddings.aembed_query(query) for query in queries])
         return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
@@ -134,7 +134,7 @@ class VectorIndex:
         return self._assigned(texts, unique, vectors)
 
     def _texts(self, op: PutOp) -> dict[str, str]:
-        # This is a deletion, or a value that encoding refuses.
+        # Embed nothing: the item is not indexed, this is a deletion, or encoding will refuse the value.
         if op.index is False or not isinstance(op.value, Mapping):
             return {}
         fields = self._fields if op.index is None else [(field, _tokens(field)) for field in op.index]
@@ -146,7 +146,7 @@ class VectorIndex:
                 path = f"{to_text(op.namespace)}.{op.key}"
                 message = f"{path}: its field {field!r} has no text to embed: {error}"
                 raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
-            if self.redact is not None:  # The embedder would get the secret, and its vector could confirm a guess.
+            if self.redact is not None:  # Else the embedder gets secrets, and a vector could confirm a guess.
                 texts = [self.redact(text, tokens) for text in texts]
             found.update({f"{field}.{at}" if len(texts) > 1 else field: text for at, text in enumerate(texts)})
         return found
@@ -222,7 +222,7 @@ class VectorIndex:
         else:
             self._catch_up(reader, namespace, held, stored)
         held.number = reader.last_number
-        # Move it to the end, because the first ones are dropped when there are too many.
+        # Put the matrix at the end, because the first matrices are dropped when there are too many.
         self._matrices[namespace] = held
         self._forget()
         return held

@@ -47,7 +47,7 @@ class ItemSchemas:
         )
 
     def of(self, namespace: str) -> Versioned[Any, Any] | None:
-        """Return the schema of the items of a namespace, or None."""
+        """Return the schema that is declared for items in a namespace, or None."""
         path = from_text(namespace)
         return next((schema for prefix, schema in self._declared if begins(path, prefix)), None)
 
@@ -79,7 +79,7 @@ class ItemSchemas:
 
 
 def stored_label(entry: Mapping[str, Any]) -> list[Any] | None:
-    """Return the name and the version of the schema of an item, or None for version 1."""
+    """Return the schema name and version that are stored with an item, or None for version 1."""
     label = entry.get(LABEL)
     return None if label is None else list(*label.items())
 
