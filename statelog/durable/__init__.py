@@ -1,4 +1,4 @@
-"""Durable execution: steps that run once, sagas that undo, gates that wait for a person. See GUIDE.md here."""
+"""Durable execution: steps that run once, compensations that undo them, gates that wait for a person. See GUIDE.md."""
 
 from statelog.deprecated import DURABLE_NAMES, old_names
 from statelog.durable.blocks import EnteredRun, entered

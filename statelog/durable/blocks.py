@@ -1,8 +1,8 @@
-"""Runs whose workflow is a `with` block of the calling thread, for code that calls third-party code without workflows.
+"""Runs whose workflow is a `with` block in the calling thread, for third-party code that is not a workflow.
 
-A workflow is a function that can be called again. A block cannot be called again. So an event that would call the
-workflow again ends the block, and the run continues when the program enters it again. The coroutine that drives the run
-is suspended during the block. The outcome of the block is the outcome of the workflow.
+A workflow function can be called again, but a block cannot. So whenever the library would have to call the workflow
+again, it ends the block instead, and the run continues when the program enters it again. While the block runs, the
+coroutine that drives the run is suspended. The outcome of the block is the outcome of the workflow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SLICE_S: Final = 0.5
-"""The interval, in seconds, at which to check whether a run that another block has entered has ended."""
+"""While another block drives the run, the interval at which to check whether the run has ended, in seconds."""
 
 
 class EnteredRun:
@@ -111,7 +111,7 @@ class CalledAnewError(BaseException):
 
 
 class _Handover:
-    """Suspends the coroutine of a run during the block. Its result is the exception of the block, or None."""
+    """Suspends the run's coroutine while the block runs. Awaiting it returns the block's exception, or None."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -121,7 +121,7 @@ class _Handover:
 
 
 class _BlockHost(ThreadHost):
-    """The calling thread as the host of a workflow that is a block."""
+    """Hosts a workflow that is a `with` block in the calling thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def entered(
         lease_s: as for `run`.
 
     Raises:
-        ConflictError: another process or thread drives the run, it is parked, or it belongs to another workflow.
+        ConflictError: another process or thread drives the run, it is parked, or it belongs to a different workflow.
         NondeterminismError: the block does not do what the run has recorded. The run has stopped.
         RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
         RunCancelledError: the run was cancelled.
@@ -216,7 +216,7 @@ def entered(
         if isinstance(error, Exception):
             raise
         raise reason(store, id, error) from error
-    except BaseException as error:  # This is an interrupt.
+    except BaseException as error:  # An interrupt does not make the run fail: the run stays open.
         with suppress(BaseException):
             driven.end(error)
         raise
@@ -247,13 +247,13 @@ async def _replay(store: Store, made: Workflow, value: Mapping[str, Any]) -> Non
 
 
 def check_ended(value: Mapping[str, Any]) -> None:
-    """Raise ConflictError if a run that cannot be claimed has not ended."""
+    """Raise ConflictError for a run that cannot be claimed, unless it has ended: it is parked, or driven elsewhere."""
     if value["status"] not in ENDED:
         raise refusal(value["id"], "it is parked" if value["status"] == "parked" else "it is running elsewhere")
 
 
 def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None:
-    """Raise the error that stopped the replay of an ended run: RunEndedError if the block called more steps."""
+    """Raise the error that stopped the replay of an ended run: RunEndedError if the block called a step too many."""
     if isinstance(stop, StopIteration):
         message = (
             f"run {value['id']!r} has ended ({value['status']}), but the block makes more calls than the run has"
@@ -265,12 +265,12 @@ def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None
 
 
 def is_of_block(error: BaseException) -> bool:
-    """Return True if the code of a block raised `error`; False if the run raised it to end the block."""
+    """Return True if the code in a block raised `error`; False if the library raised it to end the block."""
     return isinstance(error, Exception) and not isinstance(error, RolledBackError)
 
 
 def reason(store: Store, id: str, error: BaseException) -> BaseException:
-    """Return the error to raise from a block after its run has ended the block."""
+    """Return the error to raise from a block that `error`, an exception of the library, has ended."""
     if isinstance(error, Stopped):
         return error.error
     value = find(store, id).value

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Branch(Generic[R]):
-    """A step or a part of a workflow that runs concurrently with the workflow."""
+    """A step, or a function of the workflow's code, that runs concurrently with the workflow."""
 
     def __init__(
         self, execution: Execution, place: str, work: Coroutine[Any, Any, Any], awaited: Callable[..., Any]
@@ -58,10 +58,10 @@ async def gathered(execution: Execution, place: str, branches: Sequence[Branch])
 async def _raise_one(
     execution: Execution, place: str, op: str, count: int, errors: Mapping[int, BaseException]
 ) -> None:
-    """Raise one of the errors of several calls: a stop before a failure, and a failure before a suspension.
+    """If any of several calls has raised, raise one error: a stop, or else a failure, or else a suspension.
 
-    If a failure is raised while other calls wait, its number is recorded. Otherwise a replay could raise the later
-    failure of a call that comes first.
+    If a call has failed while others are suspended, record the number of the failed call. Otherwise, if an earlier call
+    of the list fails later, a replay would raise that failure instead.
     """
     for number in sorted(errors):
         if _is_signal(errors[number]):

@@ -1,4 +1,4 @@
-"""The clock of durable runs: the wall clock, or another clock in a test."""
+"""The clock of durable runs: the wall clock, or a clock that a test sets."""
 
 from __future__ import annotations
 

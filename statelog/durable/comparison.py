@@ -71,12 +71,12 @@ def _of_run(value: Mapping[str, Any], what: str) -> object:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return the canonical bytes of a value. Unlike `==`, they distinguish 1 from True, and compare arrays and NaN."""
+    """Return a value's canonical bytes. Comparing these, unlike `==`, distinguishes 1 from True, and works for NaN."""
     return encode(value, "value", depth=0)
 
 
 def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return all places, in the order of `places`. A place only in `others` follows its predecessor in `others`."""
+    """Merge two lists of places, in the order of `places`. Insert any other place after its predecessor in `others`."""
     first: list[str] = []
     behind: dict[str, list[str]] = {place: [] for place in places}
     last = first
@@ -89,7 +89,7 @@ def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _difference(items: Sequence[Item], others: Sequence[Item], infos: Sequence[StepInfo | None]) -> str | None:
-    """Return what differs in a call of two runs: `call`, `arguments` or `outcome`. Return None if nothing does."""
+    """Return how a call differs between two runs: `call`, `arguments` or `outcome`. Return None if it does not."""
     first, second = items[0], others[0]
     left, right = infos
     assert left is not None

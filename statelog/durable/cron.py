@@ -24,7 +24,7 @@ CatchUp = Literal["none", "latest", "all"]
 """Which scheduled times that passed without a worker still begin a run."""
 
 _LATEST_WINDOW = timedelta(hours=1)
-"""The length of the first window before the end that is searched for the latest time. It doubles until one is found."""
+"""The latest time is searched in a window of this length before the end, which doubles until a time is found."""
 
 
 def check_cron(expression: str, timezone: str) -> None:
@@ -124,7 +124,7 @@ def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime
     try:
         for local in CronSim(expression, start.astimezone(ZoneInfo(timezone))):
             moment = local.astimezone(UTC)
-            if moment > last:  # If `start` is in an hour that comes twice, cronsim begins with the first of the two.
+            if moment > last:  # If the hour of `start` comes twice, cronsim begins with the first, before `start`.
                 yield moment
                 last = moment
     except CronSimError as error:
@@ -164,7 +164,7 @@ def _moment(argument: str, value: datetime) -> datetime:
 
 def _grace(grace_s: float) -> timedelta:
     is_number = isinstance(grace_s, (int, float)) and not isinstance(grace_s, bool)
-    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # This limit in seconds keeps timedelta in range.
+    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # A timedelta can hold this many seconds.
         message = f"grace_s must be a number of seconds, not {grace_s!r}"
         raise UsageError(message, argument="grace_s", value=grace_s)
     return timedelta(seconds=grace_s)

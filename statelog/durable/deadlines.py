@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 PATTERN: Final = "durable/deadlines/*"
-"""The pattern of the keys of deadlines. The entry of a deadline is due when the time of its run is up."""
+"""Matches the keys of all deadlines. A deadline's entry is due when the time of its run is up."""
 
 _LOOK_AGAIN_S: Final = 5.0
-"""The delay before the next check of an overdue run that a process has claimed. The process may release the run."""
+"""The delay before the next check of an overdue run that a process drives, because the process may release it."""
 
 
 def stage_cancellation(tx: Any, store: Store, run: str) -> bool:
@@ -46,7 +46,7 @@ def end_overdue(store: Store, run: str) -> bool:
 
 
 def end_claimed(store: Store, claim: Claim) -> None:
-    """End the run of a claimed deadline if it has not begun. A run that has begun notices at its next operation."""
+    """End the run of a claimed deadline if it has not begun. Otherwise, its next operation notices the timeout."""
 
     def work(tx: Any) -> bool:
         if _stage_failure(tx, store, claim.value["run"]):
@@ -77,7 +77,7 @@ def _stage(tx: Any, seen: Snapshot, run: str, status: str, say: Callable[[Mappin
     """Stage the end of a run that has not begun. Return False if the run has begun or has ended.
 
     All reads use the snapshot `seen`. A worker may claim the run, or its turn may come, at any time. So the transaction
-    fails if the entries have changed since.
+    fails if the entries have changed since the snapshot.
     """
     entry = board_of(seen).get(run_key(run))
     if entry is None or entry.value["status"] in ENDED:

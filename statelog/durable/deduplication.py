@@ -1,4 +1,4 @@
-"""Deduplication keys. A start with the key of an open run of the same queue returns that run."""
+"""Deduplication keys. If an open run of the same queue has the key of a new start, the start returns this run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
         is_debounced: if the open run has not begun, give it the arguments and the due time of this start.
 
     Raises:
-        ConflictError: as `create`; or the open run has another workflow.
+        ConflictError: as `create`; or the open run has a different workflow.
     """
     start = start.guarded(store)
     assert start.dedup is not None

@@ -1,9 +1,9 @@
 """Delivers the outbox: each message goes to each of its subscribers at least once. Messages of a run stay in order.
 
 One process at a time claims the messages of a run. After each delivery, it records which subscriber has the message,
-with the claim as a fence. If it dies before that, the message is sent again with the same id. A subscriber that
-refuses a message gets later messages of the run only after it has accepted the message, or refused it permanently.
-Other subscribers are not affected.
+with the claim as a fence. If it dies before it has recorded this, the message is sent again with the same id. A
+subscriber that refuses a message gets later messages of the run only after it has accepted the message, or refused it
+permanently. Other subscribers are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 DELAYS_S: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
-"""The waits after the first nine refusals, as the Standard Webhooks specification proposes. The tenth is final."""
+"""The waits after the first nine refusals, as in the Standard Webhooks specification. The tenth refusal is final."""
 
 _RETRY_AFTER_S_MAX = 86400.0
 _SLICE_S = 0.5
@@ -65,7 +65,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
     """Deliver the waiting messages to the subscribers.
 
     A message leaves the outbox when all subscribers with a matching topic have it. If there are subscribers, but none
-    has a matching topic, the message leaves, too. So pass the same subscribers in all processes that deliver. If
+    has a matching topic, the message also leaves. So pass the same subscribers in all processes that deliver. If
     `subscribers` is empty, all messages stay.
 
     A refused message is tried again after 5 seconds, 5 minutes, half an hour, and so on, or later if the receiver asks
@@ -73,7 +73,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
 
     Args:
         store: the store.
-        subscribers: webhooks, functions of a `Message`, and results of `subscription`.
+        subscribers: webhooks, functions that take a `Message`, and results of `subscription`.
         run: the id of the run whose messages are delivered; None for all runs.
         wait: continue until no message is waiting, including refused messages.
 
@@ -148,7 +148,7 @@ class _RunDelivery:
         """Send messages until none may be sent. Return True if all have left the outbox, and their claim has ended."""
         key, board = self._claim.key, self._board
         while not self._stop.is_set():
-            entry = board.get(key)  # Read this first, because each later message changes the version of the entry.
+            entry = board.get(key)  # Read this before the messages: a new message changes its version.
             messages = waiting(self._store, self._run)
             with _unless_changed():
                 if entry is None:
@@ -207,7 +207,7 @@ class _RunDelivery:
             self._remove_or_park(entry, value)
 
     def _attempt(self, entry: Entry, value: dict[str, Any], subscriber: Subscriber) -> dict[str, Any]:
-        """Send a message to a subscriber. Return the new value of its entry, which has the outcome."""
+        """Send a message to a subscriber. Return the new value of the message's entry, which contains the outcome."""
         try:
             subscriber.send(message_of(entry))
         except Exception as error:  # noqa: BLE001 - after any error of the subscriber, the message is sent again

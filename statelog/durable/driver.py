@@ -68,8 +68,7 @@ async def drive(
 ) -> None:
     """Drive a claimed run until it ends, is suspended, or stops.
 
-    A run that has stopped may be claimed again at once. With `backs_off`, it may be claimed after a delay that grows
-    with each stop.
+    A run that has stopped may be claimed again at once or, with `backs_off`, after a delay that grows with each stop.
 
     Raises:
         NondeterminismError: the code does not match the record of the run. The run has stopped.
@@ -144,7 +143,7 @@ async def _executed(
     """Call the workflow. Return False if it must be called again at once. Raise the error that stopped the run."""
     try:
         return await _execute(store, workflow, value, claim, host, lease_s)
-    except Stopped as stopped:  # The run stopped after the workflow: in a compensation, or in its last commit.
+    except Stopped as stopped:  # After the workflow, a compensation or the last commit stopped the run.
         raise stopped.error from stopped
 
 
@@ -182,7 +181,7 @@ async def _call_and_record(execution: Execution, lease_s: float) -> bool:
         await host.io(restart, execution, args, kwargs)
         return False
     if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
-        raise error  # This is an interrupt.
+        raise error  # An interrupt stops the run, but does not make it fail.
     try:
         execution.record.check_all_called(execution.abandoned)
     except NondeterminismError as differs:
@@ -202,7 +201,7 @@ async def _call_and_record(execution: Execution, lease_s: float) -> bool:
 
 
 def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
-    """End a run that did not complete, and log its failure. A failure by `Abort` is logged at level INFO."""
+    """End a run that did not complete, and log its failure, at level INFO if the workflow raised `Abort`."""
     more = execution.recorded_error(dict(more))
     end(execution, status, more)
     if status == "failed":
@@ -229,7 +228,7 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
 
 
 async def _settle(execution: Execution, error: BaseException | None) -> None:
-    """Wait for the branches that the run needs. After a failure, first wait for abandoned branches."""
+    """Wait until the run's branches have ended. After a failure, first let abandoned branches replay their steps."""
     if execution.abandoned and isinstance(error, (Exception, Cancelled, Unwinding)):
         await execution.host.io(execution.wait_for_abandoned_branches)
     await execution.host.settle(execution)
@@ -239,7 +238,7 @@ async def _settle(execution: Execution, error: BaseException | None) -> None:
 
 
 async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
-    """Run the compensations, the last step's first. Return the status of the run, and fields for its entry."""
+    """Run the compensations in reverse order of their steps. Return the run's status, and fields for its entry."""
     execution.is_shielded = True
     shield = undoing.set(True)
     try:

@@ -115,7 +115,7 @@ def _transact(
             raise
         except Exception as error:  # noqa: BLE001 - the error is recorded
             if isinstance(error, ConflictError) and has_returned:
-                continue  # Another process has changed data that the function has read.
+                continue  # Another process has changed data that the function has read: call it again.
             failed = error
             break
         return typed(function, "return", item["r"])
@@ -150,7 +150,7 @@ async def _going_by(record: RunRecord, name: str) -> None:
 
 
 async def pass_patch(execution: Execution, name: str) -> None:
-    """Accept the recorded patch of a workflow whose code no longer calls `patched` for it."""
+    """Accept that a patch is recorded, although the code now calls `deprecate_patch` instead of `patched`."""
     execution.check_stop()
     if name in execution.record.patches:
         await execution.host.in_order(f"patch {name}", _going_by(execution.record, name))

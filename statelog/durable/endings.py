@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ATTEMPTS_MAX: Final = 20
-"""The number of deaths of its process in a row after which a run is parked (D20)."""
+"""A run is parked if its process has died this many times in a row (D20)."""
 
 
 STOPPED_DELAY_S_MAX: Final = 60.0
@@ -43,7 +43,7 @@ STOPPED_DELAY_S_MAX: Final = 60.0
 
 
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
-    """Record the end of a run, and let the next run of its thread begin. Raises Stopped if the commit is refused."""
+    """Record the end of a run, and let its thread's next run begin. Raises Stopped if the store refuses the commit."""
     store, claim = execution.store, execution.claim
     checkpoint = keys.new_checkpoint() if execution.has_header else None
     last = execution.deferred
@@ -74,14 +74,15 @@ def stage_end(
         tx: the transaction.
         seen: the store or a snapshot, from which further entries are read.
         entry: the run's entry.
-        task: the run's task, or None if the run waits for its turn. It was read before the entries that it depends on.
+        task: the run's task, or None if the run waits for its turn. Read it before further entries, or in one snapshot
+            with them: a later wake-up then changes its version, and the transaction fails.
         more: the fields of the entry that describe the end: `status`, `checkpoint`, and `value` or `error`.
         fence: the claim under which the run was driven, or None if the run has not begun.
     """
     board = board_of(tx)
     value = {**entry.value, **more, "ended": clock().now_us()}
     board.cas(entry.key, value, expected_version=entry.version, fence=fence)
-    if task is not None:  # If mail has arrived since, this write conflicts. The caller's retry then deletes the mail.
+    if task is not None:  # Mail that has arrived since makes this conflict. Then the retry deletes it.
         board.delete(task.key, expected_version=task.version)
     _next_of_thread(board, seen, value)
     _clear(tx, seen, value["id"])
@@ -105,7 +106,7 @@ def _stopping(execution: Execution, what: str, work: Any) -> None:
 
 
 def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
-    """Stage the removal of a run from the line of its thread, and a task for the next run of the line."""
+    """Remove a run from the line of runs that wait for its thread, and create a task for the next one. Stage both."""
     key = keys.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     waiting = [run for run in (line.value if line is not None else []) if run != value["id"]]
@@ -125,7 +126,7 @@ def _clear(tx: Any, store: Any, run: str) -> None:
     mail = f"durable/mail/{keys.check_run_id(run)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # `children` is cheaper than a pattern.
         board.delete(entry.key)
-    for gate in _gates(store, run):  # `_gates` also returns gates that were opened before a rollback.
+    for gate in _gates(store, run):  # This includes gates that were opened before a rollback.
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])
@@ -137,7 +138,7 @@ def _gates(store: Any, run: str) -> list[Entry]:
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
-    """Suspend a run until one of its waits ends. Return False if a wait has already ended: call the workflow again.
+    """Suspend a run until one of its waits ends. Return False to call the workflow again, because one has ended.
 
     Raises:
         Stopped: another process has ended the run or taken it over, or the store refuses the commit.
@@ -183,14 +184,14 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
 
 
 def restart(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Record that a run begins again with other arguments, as `continue_as_new` asks. Raises Stopped."""
+    """Record that a run begins again with new arguments, as `continue_as_new` requests. Raises Stopped."""
     store, claim = execution.store, execution.claim
 
     def work(tx: Any) -> None:
         entry = find(store, execution.id)
         visit = entry.value.get("visit", 0) + 1
         value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
-        value.pop("replaced", None)  # After the restart, other calls are at these places.
+        value.pop("replaced", None)  # After the restart, these places belong to different calls.
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)

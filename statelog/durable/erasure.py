@@ -30,7 +30,7 @@ class RunOnBoard(NamedTuple):
 
 
 def runs_on_board(store: Store) -> list[RunOnBoard]:
-    """Return all runs, the oldest first. Runs with a deleted entry are included while its history is kept."""
+    """Return all runs, the oldest first. A run with a deleted entry is included while the entry's history is kept."""
     board = board_of(store)
     values = [entry.value for entry in board.list(_RUNS)]
     values += [value for key in _deleted(store) if (value := _last_value(board.history(key))) is not None]

@@ -1,4 +1,4 @@
-"""One execution of a run by one process. It replays recorded calls, records new ones, and may stop."""
+"""Executes a run once, in one process: replays recorded calls, records new ones, and stops if it cannot go on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Stopped(BaseException):
 
 
 class Unwinding(BaseException):
-    """Raised in a workflow whose failure is recorded, when it makes a call that is not recorded."""
+    """Raised by a call that is not recorded, in a workflow whose failure is recorded."""
 
 
 class CallCancelled(BaseException):
@@ -106,7 +106,7 @@ class Suspended(BaseException):
 
 
 _BEHIND_S = 5.0
-"""How long a failed run waits until the replay of abandoned branches has registered their compensations."""
+"""The longest time that a failed run waits for abandoned branches to replay, and register their compensations."""
 _LOOK_S = 0.002
 
 RECORDED = "statelog:steps"
@@ -187,12 +187,12 @@ class Execution:
     # --- looking ----------------------------------------------------------------------------
 
     def begin(self, place: str, op: str, name: str, digest: bytes | None = None) -> Item | None:
-        """Return the item of a call's outcome, or None if the call must be made.
+        """Return the item that records a call's outcome, or None if the call must be made.
 
         Raises:
             UsageError: the call is made within a step.
             SecretError: the name contains a secret.
-            Stopped: the run has stopped, or another call is recorded at this place.
+            Stopped: the run has stopped, or a different call is recorded at this place.
             CallCancelled: the workflow has cancelled this call.
         """
         if self.id in in_step.get() or (self.host.is_async and in_step.get()):
@@ -233,7 +233,7 @@ class Execution:
             self.record.see(place)
             while place not in self.record.done:
                 item = self.done(place, op, name, digest, x=seconds)
-                with suppress(ConflictError):  # The gate of the call was answered meanwhile.
+                with suppress(ConflictError):  # The call's gate was just answered: try again.
                     self.commit(item, also=self._closing_gate(place))
         return error
 
@@ -253,7 +253,7 @@ class Execution:
         return close
 
     def stopped(self, error: BaseException) -> Stopped:
-        """Stop the run in this process. The first reason counts. Return the exception for the workflow."""
+        """Stop the run in this process. Return the exception for the workflow. `stop` keeps the first reason."""
         self.stop = self.stop or error
         return Stopped(error)
 
@@ -326,7 +326,7 @@ class Execution:
         return done.get("r") if function is None else self.result(done, function)
 
     def result(self, done: Item, function: Callable[..., Any]) -> Any:
-        """Return the recorded result of a call, in the form of this version of its function. Raises Stopped."""
+        """Return the recorded result of a call, upcast to the current version of its function. Raises Stopped."""
         found, version, options = done.get("r"), done.get("v", 1), versions_of(function)
         missing = options.missing(version)
         if version > options.version or missing is not None:
@@ -586,9 +586,10 @@ class Execution:
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
     def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
-        """Return the record of an exception as a replay will read it. The record has texts only, never a placeholder.
+        """Return the record of an exception as a replay will read it.
 
-        `names` are the names of the members that will contain the record.
+        A text that has a secret, or that a check hides, is replaced by a text, never by a placeholder. `names` are the
+        keys under which the record will be stored, from the outermost to the innermost.
         """
         guard = session_of(self.store).owner.guard
         if guard is None:
@@ -603,7 +604,7 @@ class Execution:
     def record_failure(
         self, error: BaseException, place: str, op: str, name: str, digest: bytes | None, **more: Any
     ) -> Any:
-        """Record that a call has failed, and return the exception as the workflow gets it."""
+        """Record that a call has failed. Return the exception, decoded from the record, for the workflow."""
         recorded = error_of(error)
         if error.__traceback__ is not None:
             recorded["traceback"] = traceback_of(error, CALL_TRACEBACK_SIZE_MAX)
@@ -658,7 +659,7 @@ def _version_error(run: str, done: Item, options: Declaration, missing: int | No
 
 
 class ContinuedAsNew(BaseException):
-    """Raised in a workflow by `continue_as_new`, to begin again with other arguments."""
+    """Raised in a workflow by `continue_as_new`, to begin again with new arguments."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__(args, kwargs)
@@ -691,8 +692,9 @@ class Scope:
     def take_task(self) -> str:
         """Return the place of the next asyncio task, whose calls have their own numbers.
 
-        Tasks are numbered apart from calls, because a replay may change whether a task makes its first call before the
+        Tasks are numbered apart from calls, because in a replay, a task may make its first call before or after the
         next call of its parent.
+
         """
         place = f"{self._prefix}t{self._next_task}"
         self._next_task += 1

@@ -1,4 +1,4 @@
-"""Encodes exceptions for a record, and makes them again from the record.
+"""Encodes exceptions for a record, and re-creates them from the record.
 
 A recorded exception is a dict with its class, message, arguments and attributes. No class is imported because a record
 names it (D19).
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _KEPT_SIZE_MAX: Final = 4096
-"""The maximum size of a message in characters, and of the arguments and of the attributes in bytes."""
+"""The maximum size of an exception's message in characters, of all its arguments and of all its attributes in bytes."""
 
 _MEMBERS_MAX: Final = 32
-"""The maximum number of exceptions of a group that are kept."""
+"""The maximum number of exceptions that are recorded for a group."""
 
 _GROUPS_MAX: Final = 8
-"""The maximum depth to which nested groups of exceptions are kept."""
+"""The maximum depth to which nested groups of exceptions are recorded."""
 
 _DEPTH: Final = 32
 """The nesting depth that is reserved for the groups, exceptions and attributes around a recorded value."""
@@ -115,7 +115,7 @@ def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
         for name, member in vars(kind).items():
             if isinstance(member, MemberDescriptorType):
                 value = _member_of(error, member)
-                if value is not None and (kind, name) != (AttributeError, "obj"):  # `obj` is the program's own object.
+                if value is not None and (kind, name) != (AttributeError, "obj"):  # `obj` belongs to the program.
                     yield name, value
     yield from ((name, value) for name, value in vars(error).items() if name not in _OURS)
 
@@ -272,7 +272,7 @@ def noted_failed(error: BaseException) -> list[Mapping[str, Any]]:
 
 
 def failed_calls(error: BaseException) -> list[Mapping[str, Any]]:
-    """Return the calls that led to an exception: the calls attached to it, its causes, contexts, and members."""
+    """Return the calls that led to an exception: those attached to it, or to its causes, contexts and members."""
     found: dict[str, Mapping[str, Any]] = {}
     todo, seen = [error], set()
     while todo and len(found) < _FAILED_MAX:
@@ -329,7 +329,7 @@ def _exception_of(recorded: Mapping[str, Any], known: Sequence[type[BaseExceptio
 
 
 def _known_class(recorded: Mapping[str, Any], known: Sequence[type[BaseException]]) -> type[BaseException] | None:
-    """Return the recorded class if it is in `known` or a loaded subclass. Else return its nearest base in `known`."""
+    """Return the recorded class if it is in `known`, or a loaded subclass. Else return its nearest base in `known`."""
     named = f"{recorded['module']}:{recorded['type']}"
     by_name = {_named(kind): kind for kind in known}
     if named in by_name:
@@ -391,7 +391,7 @@ def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
 
 def _set(error: BaseException, name: str, value: Any) -> None:
     """Set an attribute without the `__setattr__` of the class, which may refuse, as in a frozen dataclass."""
-    with suppress(Exception):  # In the current class, the attribute may be a property.
+    with suppress(Exception):  # In the current class, the attribute may be a read-only property.
         BaseException.__setattr__(error, name, value)
 
 

@@ -149,7 +149,7 @@ def _back(head: Any, generations: int) -> Any:
 def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) -> int:
     """Return the number of items of a run at a checkpoint.
 
-    Return -1 if the run was not active at this checkpoint, or had another first item, as before `continue_as_new`.
+    Return -1 if the run was not active at this checkpoint, or began with a different item, as before `continue_as_new`.
     """
     state = {} if checkpoint is None else checkpoint.state
     header = state.get(HEADER)
@@ -159,7 +159,7 @@ def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) ->
 
 
 def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
-    """Return the ids in the record of a run: its own id, and the ids of the runs from which it was forked."""
+    """Return the ids that may be in the header of a run's record: its own, and those of the runs it was forked from."""
     found = [value["id"]]
     while value.get("forked") and value["forked"] not in found:
         found.append(value["forked"])
@@ -180,11 +180,11 @@ def fork(
     kwargs: Mapping[str, Any] | None = None,
     replace: Mapping[str, Any] | None = None,
 ) -> Handle:
-    """Begin a new run from the middle of another run, on a new branch of its thread, with the calls recorded before.
+    """Begin a new run at a step of another run, on a new branch of its thread, with the calls recorded before the step.
 
     This is one commit, whatever the length of the record. The branch begins with the state of the thread before
     the step. Later mail and answers are not copied, so gates ask again. `RunInfo` of the new run names the other run,
-    the place and the replaced results. `compare_runs` shows the differences of the two runs.
+    the place and the replaced results. `compare_runs` shows the differences between the two runs.
 
     Args:
         store: the store.
@@ -197,12 +197,12 @@ def fork(
         kwargs: keyword arguments for the workflow. The default is the keyword arguments of the run.
         replace: results of recorded calls at or after `at`, by the place of the call, or by its name if it is called
             once. The new run does not make such a call, and uses this result, also for the `commit`, `transact` and
-            `emit` of a step. A call with another name at that place is made as usual. Results of steps, children and
-            `recv` can be replaced.
+            `emit` of a step. If the call at that place has a different name, it is made as usual. Results of steps,
+            children and `recv` can be replaced.
 
     Raises:
         RunNotFoundError: there is no such run.
-        AlreadyExistsError: there is a run with the new id, or a branch with its name.
+        AlreadyExistsError: there is a run or a branch with the new id.
         UsageError: the run has not recorded such a step, its thread is empty, or the record is no longer kept. Or a
             call of `replace` is not recorded, is before `at`, or cannot be replaced.
         ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
@@ -282,7 +282,7 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         raise UsageError(message, argument="at", value=at)
     place = found.pop()
     count = next(number for number, item in enumerate(items) if item["p"] == place)
-    while count and items[count - 1]["o"] == "timer":  # The timer that cancelled the call would cancel it again.
+    while count and items[count - 1]["o"] == "timer":  # Omit the timer that would cancel the call again.
         count -= 1
     return count
 
@@ -338,7 +338,11 @@ def _place_of(step: StepInfo) -> str:
 
 
 def _named(items: Sequence[Item], at: object) -> set[str]:
-    """Return the places that `at` names: a place, the first place in a `map` or branch, or the places of a name."""
+    """Return the places that `at` selects.
+
+    `at` is a place, the prefix of places in a `map` or branch (selects the first of them), or the name of a step
+    (selects every place where that step was called).
+    """
     for item in items:
         if item["p"] == at or str(item["p"]).startswith(f"{at}."):
             return {item["p"]}
@@ -346,11 +350,11 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
 
 
 def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
-    """Return the last checkpoint of the record with at most `count` items, and the items that it lacks.
+    """Return the last checkpoint whose record has at most `count` items, and the items that it lacks.
 
-    The missing items are ends of waits and timers, which are recorded with the next commit. They are None if the run
-    has made the first commit of the thread, and `count` is 0: then nothing of the checkpoint may be kept. Versions that
-    were rolled back are not considered.
+    The missing items are ends of waits and timers, which are recorded with the next commit. They are None if `count` is
+    0 and the run made the first commit of the thread: then nothing of the checkpoint may be kept. Versions that were
+    rolled back are not considered.
 
     Raises:
         UsageError: there is no such checkpoint.
@@ -361,7 +365,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
         raise refusal
     held = recorded.held()
     head, begun = recorded.thread.at(recorded.version), list(held[:1])
-    near, far = 0, 1  # Both count generations before the head. A later generation has more items.
+    near, far = 0, 1  # Generations before the head. An older checkpoint has fewer items.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
     while near < far:
@@ -390,7 +394,7 @@ def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, Nonde
     """Replay all open runs with this code, without new calls. Return the differences from their records, by run id.
 
     Deploy the code only if the result is empty. A workflow runs up to the end of its record, so its effects outside of
-    steps happen. Runs of async workflows are skipped; `statelog.aio.durable.check_replay` replays them, too.
+    steps happen. Runs of async workflows are skipped; `statelog.aio.durable.check_replay` includes them.
 
     Args:
         store: the store.

@@ -1,6 +1,6 @@
-"""Hosts, which execute runs. The host in this file is the calling thread; `statelog.aio.durable` has the event loop.
+"""Hosts, which execute runs: `ThreadHost` in the calling thread. `statelog.aio.durable` has a host for an event loop.
 
-The operations of a run are written once, as coroutines that use a host. The thread host never suspends a coroutine: it
+The operations of a run are written once, as coroutines that use a host. `ThreadHost` never suspends a coroutine: it
 waits in the calling thread. So `finish` runs a coroutine to its end.
 """
 
@@ -56,7 +56,7 @@ class Host(Protocol):
         """Return the host for a child run."""
 
     async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
-        """Make a call that uses `host` in another thread. If this host is stopped meanwhile, stop `host`, too."""
+        """Make a call, which uses `host`, in another thread. If this host is stopped, also stop `host`."""
 
     async def call_workflow(
         self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
@@ -70,10 +70,10 @@ class Host(Protocol):
         """Return the result of an operation, or an awaitable of the result."""
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
-        """Call a step, or a part of a workflow. Raises TimeoutError if the call was stopped after `timeout_s`."""
+        """Call a step or a branch of a workflow. Raises TimeoutError if the call was stopped after `timeout_s`."""
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
-        """Make a call. Return its outcome when the turn of its event has come (D32)."""
+        """Make the call `work`. Return its outcome when it is the turn of this event (D32)."""
 
     async def caught_up(self, place: str) -> bool:
         """Wait until all recorded events are replayed (D33). Return False if the caller must check for signals."""
@@ -98,7 +98,7 @@ class Host(Protocol):
 
 
 class ThreadHost:
-    """The calling thread as a host."""
+    """Executes runs in the calling thread."""
 
     is_async = False
 

@@ -31,7 +31,7 @@ class RunInfo(Generic[R]):
         value: the result of the workflow, if the run has completed.
         error: the error of a failed run, as `Type: message`; the reason of a run that has stopped.
         waiting_for: the events that a suspended run waits for: `gate ID`, `mail TOPIC`, `time`, `run ID`. With
-            `code WORKFLOW`, it waits for a worker with its workflow: a worker of its queue does not know the workflow.
+            `code WORKFLOW`, it waits for a worker that knows its workflow, because a worker of its queue does not.
         due: the time at which a suspended run continues by itself, or None if it waits for an event only.
         attempts: how often the run was claimed since its last suspension.
         parked: compensations that have failed permanently, by the step that they should undo.
@@ -136,7 +136,7 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
 
 
 def _is_marked(store: Store, value: Mapping[str, Any], task: Entry) -> bool:
-    """Return True if a worker has marked the workflow of a run as unknown, and no worker that knows it came since."""
+    """Return True if a worker has marked the run's workflow as unknown since `task` was written."""
     queue, workflow = keys.check_queue(value["queue"]), keys.check_part("workflow", value["workflow"])
     mark = board_of(store).get(keys.unknown_key(queue, workflow))
     return mark is not None and mark.version > task.version

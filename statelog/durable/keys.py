@@ -97,7 +97,7 @@ def task_patterns(workflows: Iterable[str]) -> list[str]:
 
 
 def unknown_key(queue: str, workflow: str) -> str:
-    """Return the key of the mark that a worker of `queue` does not know `workflow`. Both must be parts of a key."""
+    """Return the key of the entry that marks `workflow` as unknown in `queue`. Both must be parts of a key."""
     return f"durable/unknown/{queue}/{workflow}"
 
 
@@ -117,7 +117,7 @@ def deadline_key(run: str) -> str:
 
 
 def line_key(thread: str, branch: str) -> str:
-    """Return the key of the line of a thread's branch, which is the list of its runs, the active run first."""
+    """Return the key of a branch's line: the list of its active run, and of the runs that wait for their turn."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
 
 
@@ -130,7 +130,7 @@ def gate_key(gate: str) -> str:
 
 
 def visit_of(place: str, visit: int) -> str:
-    """Return the place of a call with its visit number. A run that begins again visits its earlier places again."""
+    """Return the place of a call with a visit number, because a run that begins again returns to the same places."""
     return f"{visit}~{place}" if visit else place
 
 

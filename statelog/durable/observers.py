@@ -1,4 +1,4 @@
-"""The observer of runs, which `statelog.otel` sets. Without it, each of these functions only checks a variable."""
+"""The observer of runs, which `statelog.otel` sets. Without an observer, each function only checks a variable."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Observer(Protocol):
     """An observer of runs. Its methods must not raise."""
 
     def started(self, store: Any) -> Mapping[str, Any]:
-        """Return fields for the entry of a run that begins."""
+        """Return additional fields for the entry of a run that begins."""
 
     def executing(self, execution: ObservedExecution) -> AbstractContextManager[object]:
-        """Return a context in which a process drives a run, until it ends, waits or stops."""
+        """Return a context manager. Within it, a process drives a run until the run ends, waits or stops."""
 
     def calling(self, execution: ObservedExecution, place: str, call: Any, attempt: int) -> AbstractContextManager[Any]:
-        """Return a context in which the function of a step is called. It yields a function that receives the result."""
+        """Return a context manager. Within it, a step is called. It yields a function that receives the result."""
 
     def metadata(self, execution: ObservedExecution, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the metadata of a checkpoint of a run."""
@@ -37,7 +37,7 @@ class Observer(Protocol):
         """Take note that a run was suspended."""
 
     def ended(self, execution: ObservedExecution, status: str, error: str | None, items: Sequence[Item]) -> None:
-        """Take note of the end of a run, and of the items that were recorded with it."""
+        """Take note of the end of a run. `items` were recorded with it."""
 
 
 observer: Observer | None = None
@@ -45,12 +45,12 @@ observer: Observer | None = None
 
 
 def started(store: Any) -> Mapping[str, Any]:
-    """Return fields for the entry of a run that begins."""
+    """Return additional fields for the entry of a run that begins."""
     return {} if observer is None else observer.started(store)
 
 
 def executing(execution: ObservedExecution) -> AbstractContextManager[object]:
-    """Return a context in which a process drives a run."""
+    """Return a context manager, within which a process drives a run."""
     return nullcontext() if observer is None else observer.executing(execution)
 
 
@@ -64,5 +64,5 @@ _UNOBSERVED: AbstractContextManager[Callable[[Any], None]] = nullcontext(_ignore
 def calling(
     execution: ObservedExecution, place: str, call: Any, attempt: int
 ) -> AbstractContextManager[Callable[[Any], None]]:
-    """Return a context in which a step is called. It yields a function that receives the result."""
+    """Return a context manager. Within it, a step is called. It yields a function that receives the result."""
     return _UNOBSERVED if observer is None else observer.calling(execution, place, call, attempt)

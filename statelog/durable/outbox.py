@@ -96,7 +96,8 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
         "delivered": [],
         "attempts": 0,
     }
-    # After a rollback or `continue_as_new`, a run may emit at the same place again. Both messages are sent.
+    # The key has a digest, because a run may emit at the same place again, after a rollback or `continue_as_new`. Both
+    # messages are sent.
     board.create(f"{outbox_directory(run)}{place}-{digest[:_SUFFIX_SIZE]}", message)
     board.set(delivery_key(run), {"run": run})
 
@@ -130,7 +131,7 @@ def order_of(entry: Entry) -> int:
 
 
 def message_of(entry: Entry) -> Message:
-    """Return the message of an entry."""
+    """Return the message that an entry of the outbox contains."""
     value = entry.value
     is_parked = entry.key.startswith("durable/outbox-parked/")
     dues = [each["due"] for each in value.get("refusals", {}).values() if each["due"]]

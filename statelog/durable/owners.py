@@ -62,7 +62,7 @@ def _started(process_id: int) -> str:
 
 
 def is_gone(name: str | None) -> bool:
-    """Return True if the process of this name is certainly dead."""
+    """Return True if the process that `name` identifies is certainly dead."""
     parts = (name or "").split(":")
     if len(parts) != len(_Owner._fields) or not parts[1].isdigit() or parts[0] != _place() or not parts[0]:
         return False

@@ -46,12 +46,12 @@ class Queue:
     `resume_all` drive do not count, and neither do children that their parents drive.
 
     Args:
-        concurrency: the maximum number of its runs that all workers drive at once.
-        per_worker: the maximum number that each worker drives at once.
-        per_partition: the maximum number of each partition that all workers drive at once. It does not apply to runs
-            without a partition.
-        rate: (count, seconds): at most `count` of its runs begin within any period of this length. A run that
-            continues does not count, but also waits while the rate is used up.
+        concurrency: the maximum number of the queue's runs that all workers drive at once.
+        per_worker: the maximum number of runs that each worker drives at once.
+        per_partition: the maximum number of runs of each partition that all workers drive at once. It does not apply to
+            runs without a partition.
+        rate: (count, seconds): at most `count` runs begin within any period of this length. A run that continues does
+            not count, but also waits while the rate is used up.
 
     Raises:
         UsageError: an argument is not valid.
@@ -82,7 +82,7 @@ _NO_LIMITS: Final = Queue()
 
 
 class ClaimAdjustment(NamedTuple):
-    """The changes to the patterns of a worker's next claim that limits require."""
+    """How the limits change what a worker may claim next."""
 
     patterns: list[str]
     """Additional patterns, which match the slots of full queues."""
@@ -169,7 +169,7 @@ class QueueLimits:
         return is_allowed
 
     def add_slot(self, claim: Claim, held: HeldSlots) -> None:
-        """Add a claimed slot to the slots of a thread, unless its limit was reduced meanwhile."""
+        """Add a claimed slot to the slots of a thread. If the limit was reduced in the meantime, remove it instead."""
         pool = claim.key.split("/")[2]
         if not self._is_extra(claim, pool):
             start_renewing(claim, self._lease_s)
@@ -253,7 +253,7 @@ class QueueLimits:
         return missing is not None
 
     def _is_extra(self, claim: Claim, pool: str) -> bool:
-        """Return True if a slot is above the current limit, which may have been reduced. Such a slot is removed."""
+        """Remove a claimed slot if its number exceeds the limit, which may have been reduced. Return True if so."""
         name, _at, partition = pool.partition("@")
         size = self._queues[name].per_partition if partition else self._queues[name].concurrency
         if size is not None and int(claim.key.rpartition("/")[2]) < size:

@@ -28,7 +28,7 @@ UNDO = 4
 
 
 def event_of(item: Mapping[str, Any]) -> str | None:
-    """Return the key of the event of an asyncio workflow that an item records, or None if it records none."""
+    """Return the key of the event (D32) that an item records, or None if the item does not record an event."""
     stage, place = item["s"], item["p"]
     if stage == PATCH:
         return f"patch {place}"
@@ -45,7 +45,7 @@ class RunRecord:
         self.begun: dict[str, Item] = {}
         self.tried: dict[str, list[Item]] = {}
         self.patches: dict[str, bool] = {}
-        """Recorded patches. The value is True if this execution has asked for the patch."""
+        """Recorded patches by name. True if the code has declared the patch in this execution."""
         self.undo: Item | None = None
         self.order: dict[str, int] = {}
         """For each place, the number of its first item in the record. Numbers begin at 1."""
@@ -86,10 +86,10 @@ class RunRecord:
         return [event for event in self._events if not any(above in cut for above in _scopes_around(event))]
 
     def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
-        """Return the item of a call's outcome, or None if no outcome is recorded. The call counts as made.
+        """Return the item that records a call's outcome, or None. From then on, the call counts as made.
 
         Raises:
-            NondeterminismError: another call is recorded at this place.
+            NondeterminismError: a different call is recorded at this place.
         """
         self._seen.add(place)
         found = self.done.get(place)
@@ -109,7 +109,7 @@ class RunRecord:
         scope, _dot, number = place.rpartition(".")
         is_task = number.startswith("t")
         first = int(number.removeprefix("t"))
-        for each in list(self.order):  # Copy the keys, because another branch may add items meanwhile.
+        for each in list(self.order):  # Copy the keys, because another branch may add items.
             above, _dot, tail = each.rpartition(".")
             while above != scope and above.startswith(f"{scope}." if scope else ""):
                 above, _dot, tail = above.rpartition(".")
@@ -119,11 +119,11 @@ class RunRecord:
         return False
 
     def see(self, place: str) -> None:
-        """Count a call as made even if its branch looks it up only later."""
+        """Count a call as made, even if its branch has not yet looked it up."""
         self._seen.add(place)
 
     def check_all_called(self, abandoned: Iterable[str] = ()) -> None:
-        """Raise NondeterminismError if the workflow has ended without a recorded call.
+        """Raise NondeterminismError if the workflow has ended without making a recorded call.
 
         Calls in the branches `abandoned` are not checked, because these branches may still run.
         """

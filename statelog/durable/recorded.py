@@ -61,5 +61,5 @@ def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
 
 
 def recorded_items(store: Store, run: str) -> list[Item]:
-    """Return the recorded items of a run, or of an ended run the items at its end. Raises RunNotFoundError."""
+    """Return the recorded items of a run; if it has ended, those that it had at its end. Raises RunNotFoundError."""
     return recorded_of(store, find(store, run).value).items()

@@ -90,8 +90,8 @@ def _failed_children(store: Store, value: Mapping[str, Any]) -> list[str]:
 def _failed(store: Store, value: Mapping[str, Any]) -> list[Any]:
     """Return the calls that made a run fail.
 
-    Earlier releases did not store these calls. If such a release ended the run, return the last call with the same
-    error.
+    Earlier releases did not store these calls. If such a release ended the run, return the last call that failed with
+    the same error as the run.
     """
     if "failed" in value or "traceback" in value:
         return list(value.get("failed", ()))
@@ -110,7 +110,7 @@ def _items(store: Store, value: Mapping[str, Any]) -> list[Item]:
 
 
 def restore(store: Store, run: str, claim: Claim) -> Mapping[str, Any]:
-    """Write the items from which a retried run continues into its thread. Return the value of the run's entry.
+    """Write to the run's thread the items from which the retry continues. Return the value of the run's entry.
 
     Raises:
         ConflictError: the record of the run is no longer kept.
@@ -159,7 +159,7 @@ def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
 
 
 def _cut(place: str) -> Mapping[str, Any]:
-    """Return a cancelled call in the form of a failed call. It was cancelled because other calls had failed."""
+    """Describe a cancelled call like a failed call, because the failure of other calls had cancelled it."""
     prefix, dot, number = place.rpartition(".")
     nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER, _NEVER]} if number.isdigit() else {}
     return {"p": place, "next": nexts}

@@ -92,10 +92,10 @@ class Run:
         return scope
 
     def _do(self, make: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
-        """Take a place for a call now. Return the outcome of the call, or an awaitable of the outcome."""
+        """Assign a place to a call now. Return the outcome of the call, or an awaitable of the outcome."""
         scope = self._scope()
         place = scope.take()
-        if scope is self._root:  # In other scopes, a task may be cancelled before it begins the call.
+        if scope is self._root:  # Elsewhere, a task may be cancelled before it begins the call.
             self._execution.made.add(place)
         return self._host.operate(lambda: self._guard(scope, lambda: make(place), place), place)
 
@@ -133,9 +133,9 @@ class Run:
         All arguments go to the function. To give options, such as a retry or a compensation, call
         `run.step(charge.options(retry=...), 840)` if `@durable.step` decorates the function, or else `step_with`.
 
-        Earlier, options were keywords of this method. Until the next release, a keyword with the name of an option
-        (a field of `StepOptions`) still is one, with a DeprecationWarning, unless the function has a parameter of this
-        name or `**kwargs`: then it is an argument for the function.
+        In earlier releases, options were keywords of this method. Until the next release, a keyword with the name of an
+        option (a field of `StepOptions`) is still an option, with a DeprecationWarning. But if the function has
+        `**kwargs` or a parameter of this name, the keyword is an argument for the function.
 
         Args:
             function: the step. Its result is stored, and returned as it is stored. A return annotation (dataclass,
@@ -146,8 +146,8 @@ class Run:
         Raises:
             ValueTypeError, LimitError: an argument cannot be stored. The function was not called.
             UsageError: this is called within a step.
-            StepFailedError: the function raised an exception that is neither a builtin nor in `raises=`. Others are
-                raised as they are.
+            StepFailedError: the function raised an exception that is neither a builtin nor in `raises=`. An exception
+                that is one of these is raised unchanged.
             StepTimeoutError: an attempt took too long. A function that is not async is not interrupted.
             StepInterruptedError: with "at_most_once", the process died during the call.
         """
@@ -184,7 +184,7 @@ class Run:
         concurrency: int = 16,
         **kwargs: Any,
     ) -> list[R]:
-        """Call a step for each of some items, several at a time. Return the results in the order of the items.
+        """Call a step once for each item, several at a time. Return the results in the order of the items.
 
         All calls end before the first exception is raised. Options are given as for `step`.
 
@@ -206,7 +206,7 @@ class Run:
         concurrency: int = 16,
         **kwargs: Any,
     ) -> list[R]:
-        """Call a step with options for each of some items. See `map` and `step_with`."""
+        """Call a step with options once for each item. See `map` and `step_with`."""
         return self._map(_checked(options), function, items, concurrency, kwargs)
 
     def _map(
@@ -281,7 +281,7 @@ class Run:
     @overload
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` concurrently with the workflow. The function numbers its own calls."""
+        """Begin `function(run, *args)` concurrently with the workflow. Its calls are numbered separately."""
         check_callable("function", function)
         place = self._scope().take()
 
@@ -289,7 +289,7 @@ class Run:
             scope = self._branch_off(place, self._host.place_of_caller())
             try:
                 return await self._host.call(function, (self, *args), kwargs, None)
-            finally:  # A suspension counts even if the function has caught it.
+            finally:  # If the function has caught a suspension, raise it again.
                 if scope.suspended is not None:
                     raise scope.suspended
 
@@ -305,7 +305,7 @@ class Run:
     def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Branch[R]:
         """Return the first branch that has ended, and abandon the other branches. The choice is recorded.
 
-        A step of an abandoned branch is interrupted only if it is async. If it ends before the run ends, its
+        A step of an abandoned branch is interrupted only if it is async. If the step ends before the run ends, the
         result is recorded.
         """
         given = _branches(branches)
@@ -329,7 +329,7 @@ class Run:
         return self._do(lambda place: effects.take_value(self._execution, place, "random", make))
 
     def sleep(self, seconds: float) -> None:
-        """Wait for `seconds`. For more than five seconds, the run is suspended, and no process waits."""
+        """Wait for `seconds`. During a wait of more than five seconds, the run is suspended, and no process waits."""
         check_number("seconds", seconds, least=0)
         return self._do(lambda place: take_sleep(self._execution, place, seconds))
 
@@ -377,7 +377,7 @@ class Run:
         )
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Begin the workflow again with other arguments, as the same run. Its record and compensations are dropped.
+        """Begin the workflow again with new arguments, as the same run. Its record and compensations are dropped.
 
         Use it in a workflow that repeats without end.
         """
@@ -387,7 +387,7 @@ class Run:
     # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
-        """Write to the run's thread, exactly once. It takes the arguments of `Thread.commit`."""
+        """Write to the run's thread, exactly once, as `Thread.commit` with these arguments does."""
         return self._do(lambda place: effects.take_commit(self._execution, place, updates, metadata))
 
     def transact(self, function: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -409,7 +409,7 @@ class Run:
         return self._do(lambda place: effects.take_emit(self._execution, place, topic, payload))
 
     def set_event(self, name: str, value: Any) -> None:
-        """Set an event of the run, such as its progress, which others read by `durable.get_event`."""
+        """Set an event of the run, such as its progress, which other programs read with `durable.get_event`."""
         return self._do(lambda place: effects.take_event(self._execution, place, name, value))
 
 

@@ -59,7 +59,7 @@ class Start(NamedTuple):
     """Former names of the workflow. A run of this id under a former name is the same run."""
 
     def guarded(self, store: Any) -> Start:
-        """Return the start with arguments as they will be stored. Raises SecretError if a name contains a secret."""
+        """Return the start, with arguments as they will be stored. Raises SecretError if a name contains a secret."""
         if session_of(store).owner.guard is None:
             return self
         names = (self.workflow, self.queue, self.thread, self.branch, self.partition, self.dedup)
@@ -135,7 +135,7 @@ def create(store: Store, start: Start) -> bool:
     An ended run is opened again if its thread was rolled back to a version in which the run was active.
 
     Raises:
-        ConflictError: there is a run of this id with another workflow, other arguments or another thread.
+        ConflictError: a run has this id, but a different workflow, different arguments or a different thread.
     """
     for _ in range(_TRIES_MAX):
         held = board_of(store).get(keys.run_key(start.id))
@@ -175,7 +175,7 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
 
 
 def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
-    """Stage the addition of a run to the line of its thread. If the line is empty, also stage the run's task."""
+    """Add a run to the line of runs that wait for its thread. If the line was empty, create its task. Stage both."""
     key = keys.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
@@ -327,16 +327,17 @@ def wake(store: Store, run: str) -> None:
 def is_version_conflict(error: ConflictError) -> bool:
     """Return True if a commit was refused because an entry or thread has changed since it was read.
 
-    The ConflictErrors that this package itself raises do not have these facts, and are not retried.
+    The facts of such an error contain a version. The ConflictErrors that this package itself raises do not have a
+    version, and are not retried.
     """
     return "actual_version" in error.facts or "version" in error.facts
 
 
 def retried(store: Store, work: Any) -> Any:
-    """Call `work` in a transaction, commit, and return its result. Repeat if another process has changed what it read.
+    """Call `work` in a transaction, commit, and return its result. Repeat if data that `work` has read was changed.
 
     Raises:
-        ConflictError: `work` has refused, or each of 1,000 attempts was in conflict with other writes.
+        ConflictError: `work` has raised it, or each of 1,000 attempts conflicted with other writes.
     """
     for _ in range(_TRIES_MAX):
         try:

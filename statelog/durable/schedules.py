@@ -193,9 +193,9 @@ def _schedule_of(value: Mapping[str, Any]) -> Schedule:
 def _seen_us(value: Mapping[str, Any]) -> int:
     """Return the time up to which a schedule has begun its runs.
 
-    A stored time in the future was written while the clock was ahead. The moment at which the clock was set back is not
-    known, so a run that was due in the last minute may not have begun. A run cannot begin twice, because its id is
-    fixed.
+    If the stored time is in the future, it was written while the clock was ahead. Then the result is a minute ago: the
+    moment at which the clock was set back is not known, so a run that was due in the last minute may not have begun. A
+    run cannot begin twice, because its id is fixed.
     """
     last_us: int = value["last"]
     now_us = clock().now_us()
@@ -251,9 +251,9 @@ def begin_due(store: Store, claim: Claim) -> None:
 
 
 def follow_clock(store: Store) -> None:
-    """Continue schedules from now if their last handled time is in the future, because the clock was set back.
+    """If the last handled time of a schedule is in the future, because the clock was set back, continue it from now.
 
-    The entries of such schedules would wait for that time, and no worker would claim them.
+    Otherwise, the entry of the schedule would wait for that time, and no worker would claim it.
     """
     board, now_us = board_of(store), clock().now_us()
     for entry in board.list("durable/schedules/*"):
@@ -272,10 +272,10 @@ def follow_clock(store: Store) -> None:
 
 
 def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
-    """Return the time at which a worker next has something to do, so that a host can start workers on demand.
+    """Return the time at which a worker next has something to do, so that a program can start workers on demand.
 
-    The result is the current time if there is work now, and None if there is none until an event happens. Claimed work
-    counts from the end of its lease, because its process may have died.
+    The result is the current time if there is work now, and None if there is no work until an event happens. Claimed
+    work is due at the end of its lease, because its process may have died by then.
 
     Args:
         store: the store.
@@ -283,7 +283,7 @@ def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
     """
     board, at = board_of(store), now()
     if any(moment_of(entry.value["last"]) > at for entry in board.list("durable/schedules/*")):
-        return at  # A worker corrects the schedule by `follow_clock`.
+        return at  # A worker must correct the schedule now. See `follow_clock`.
     patterns = ["durable/tasks/**", "durable/schedules/*", "durable/deadlines/*"]
     patterns += ["durable/deliver/*"] if outbox else []
     found = [due for pattern in patterns for entry in board.list(pattern) if (due := _due(entry, at)) is not None]

@@ -185,7 +185,7 @@ def run(
         The state of the run: it has ended, is suspended, or is driven by another process.
 
     Raises:
-        ConflictError: there is a run of this id with another workflow, other arguments or another thread.
+        ConflictError: a run has this id, but a different workflow, different arguments or a different thread.
         NondeterminismError: the workflow does not do what the run has recorded. The run has stopped.
         UsageError, ValueTypeError, LimitError: an argument is not valid, is not accepted by the workflow, or cannot be
             stored. No run has begun.
@@ -202,7 +202,7 @@ def run(
 
 
 def typed_info(info: RunInfo[R], workflow: Workflow[..., R]) -> RunInfo[R]:
-    """Return a run whose value has the type of the workflow's return annotation."""
+    """Convert the value in `info` to the type that the workflow's return annotation declares."""
     if info.status != "completed":
         return info
     return dataclasses.replace(info, value=typed(workflow.function, "return", info.value))
@@ -279,14 +279,14 @@ def start(
         delay_s: the earliest time at which the run begins, in seconds from now.
         timeout_s: as for `run`.
         partition: a part of the queue with its own limit, such as a customer or a host: see `Queue`.
-        dedup_key: if a run of the queue with this key is open, no other run begins, and the handle is of the open run.
-        debounce_s: the run begins this many seconds from now. If another start with the same `dedup_key` comes before,
-            the run takes its arguments, and the time starts again.
+        dedup_key: if a run of the queue with this key is open, no new run begins, and the handle is of the open run.
+        debounce_s: the run begins this many seconds from now. If another start with the same `dedup_key` comes before
+            then, the run gets the arguments of that start, and the time starts again.
         **kwargs: as for `run`.
 
     Raises:
         ConflictError, UsageError, ValueTypeError, LimitError: as for `run`; no run has begun. ConflictError is also
-            raised if the open run with this `dedup_key` has another workflow.
+            raised if the open run with this `dedup_key` has a different workflow.
     """
     check_segment(queue, partition)
     if dedup_key is not None:
@@ -355,7 +355,7 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
 
 class ResumePass:
-    """The claims of one `resume_all`. A run that stops is reported, and not tried again.
+    """Claims runs for one call of `resume_all`. A run that stops is reported, and not tried again.
 
     Attributes:
         runs: ids of the runs that were driven, in order.
@@ -367,9 +367,9 @@ class ResumePass:
         self._stopped: dict[str, str] = {}
         """The reasons why runs have stopped, by run id."""
         self._set_aside: list[Claim] = []
-        """Claims of runs that have stopped. While they are held, the same run is not claimed again."""
+        """Claims of runs that had stopped and were claimed again. They are held, so that this happens only once."""
         self._left: list[Claim] = []
-        """Claims of runs that have stopped in this process."""
+        """Claims under which runs have stopped, which must still be released."""
         self.runs: list[str] = []
         free_all(store)
 
@@ -402,7 +402,7 @@ class ResumePass:
 
     @contextmanager
     def reported(self, claim: Claim) -> Iterator[None]:
-        """Note the error of a run that stops in the `with` block, instead of raising it, so that others continue."""
+        """If a run stops in the `with` block, note its error instead of raising it, so that other runs continue."""
         run = claim.value["run"]
         try:
             yield
@@ -416,7 +416,7 @@ class ResumePass:
             self._left.append(claim)
 
     def infos(self) -> list[RunInfo]:
-        """Return the states of the runs. A run that has stopped has the reason as its error."""
+        """Return the states of the runs. If a run has stopped, its `error` is the reason."""
         found = []
         for run in self.runs:
             with suppress(RunNotFoundError):

@@ -208,7 +208,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
         if await execution.host.io(_note_attempt, execution, place, call, attempt, error):
             attempt += 1
             await execution.check_signals()
-        else:  # Raised in the `except` block, the error would get a context that a replay lacks.
+        else:  # In the `except` block, this error would get a context that a replay lacks.
             fail = partial(execution.record_failure, error, place, "step", call.name, call.digest, i=attempt)
             raise await execution.host.io(fail)
 
@@ -274,7 +274,7 @@ def _late(call: StepCall) -> StepTimeoutError:
 
 
 def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int, error: BaseException) -> bool:
-    """Record a failed attempt if another attempt follows. Return True if another attempt follows."""
+    """If another attempt follows, record the failed attempt, and return True."""
     if attempt >= call.retry.attempts or call.retry.gives_up(error):
         return False
     until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)

@@ -51,7 +51,7 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) ->
 def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
     """Return the number for the parts of an attempt. It is greater than the numbers of all earlier parts of the step.
 
-    A call that a crash ended is recorded only by its parts.
+    A call that a crash ended has left no trace except its parts.
     """
     held = _thread_of(store, run).state.get(STEPS)
     last = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)

@@ -1,4 +1,4 @@
-"""Subscribers, which receive the messages of runs: webhooks, and functions of this process."""
+"""Subscribers, which receive the messages of runs: webhooks, and functions in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Subscription:
         return f"subscription({self._function!r}, topics={self.topics!r})"
 
     def fits(self, topic: str) -> bool:
-        """Return True if the function receives messages of a topic."""
+        """Return True if the function receives messages with this topic."""
         return any(pattern.fits(topic) for pattern in self._patterns)
 
     def take(self, message: Message) -> None:
@@ -63,7 +63,7 @@ class Subscriber(NamedTuple):
     """A webhook or function that receives messages."""
 
     digest: str
-    """The identity of the subscriber. It is the same in each process that is given the same subscribers."""
+    """Identifies the subscriber. Processes that are given the same subscribers compute the same digests."""
     target: Webhook | Subscription
 
     def send(self, message: Message) -> None:
@@ -86,7 +86,7 @@ class Subscriber(NamedTuple):
 
 
 def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[Subscriber, ...]:
-    """Return the subscribers of a list. Raises UsageError if an element is not valid. Facts: argument, value."""
+    """Return the given webhooks and functions as subscribers. Raises UsageError. Facts: argument, value."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         message = f"{argument} must be a list of webhooks and functions, not {given!r}"
         raise UsageError(message, argument=argument, value=given)
@@ -99,7 +99,7 @@ def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[S
 
 
 def shown_error(error: Exception) -> str:
-    """Return the text of a refusal for the store, without the URL of a webhook and an answer that may quote the URL."""
+    """Return the error text to store. It omits the webhook's URL, and the answer, which may quote the URL."""
     if not isinstance(error, WebhookError):
         return f"{type(error).__name__}: {error}"[:1000]
     status, reason = error.facts["status"], error.facts["reason"]

@@ -28,9 +28,9 @@ _MARKED_AGAIN_S: Final = 60.0
 
 
 class UnknownWorkflows:
-    """Reports runs that perhaps no worker can drive, in the log and in `RunInfo.waiting_for`.
+    """Reports runs that perhaps no worker can drive. The log and `RunInfo.waiting_for` show them.
 
-    An entry of the board marks a workflow and queue. It applies to tasks that are older than the entry.
+    An entry of the board marks a workflow of a queue as unknown. It applies to tasks that are older than the entry.
 
     Args:
         store: the store.
@@ -42,7 +42,7 @@ class UnknownWorkflows:
         self._store, self._known, self._queues = store, known, queues
         self._reported: set[str] = set()
         self._marked_s: dict[str, float] = {}
-        """The times from which this worker may set a mark again, by the key of the mark."""
+        """For each mark, by its key, the time from which this worker may set it again."""
 
     def report(self) -> None:
         """Check the queues. Log each unknown workflow once, mark it, and remove the marks of known workflows."""
@@ -90,7 +90,7 @@ class UnknownWorkflows:
                     board.delete(mark.key, expected_version=mark.version)
 
     def _waiting(self) -> Iterator[tuple[str, Entry]]:
-        """Yield tasks of unknown workflows that wait for an event, or could be claimed now, with the keys of marks."""
+        """Yield each task of an unknown workflow that waits or could be claimed now, with the key of its mark."""
         board, now = board_of(self._store), datetime.now(UTC)
         for queue in board.children("durable/tasks/"):
             name = queue.split("/")[2].partition("@")[0]

@@ -33,8 +33,8 @@ def storable(value: Any, depth: int = 0) -> Any:
     Values that are nested deeper than the maximum depth stay unchanged, and `encode` refuses them.
 
     Raises:
-        ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key; a field of `guard.Secret` has
-            a text that is not a handle. Facts: type.
+        ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key; a field with the annotation
+            `guard.Secret` has a text that is not a handle. Facts: type.
     """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
@@ -70,7 +70,7 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # This module imports pydantic.
+    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # That module imports pydantic.
 
     try:
         dumped = model.model_dump()
@@ -106,7 +106,7 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
 def guarded(store: Any, item: bytes, path: str) -> bytes:
     """Return an item as it will be stored: without secrets, if the store has a guard.
 
-    Digests and results are computed from this form, so that a replay, which reads the store, finds the same.
+    Digests and results are computed from this form, because a replay reads this form from the store.
     """
     guard = session_of(store).owner.guard
     return item if guard is None else guard.recorded(item, path)
@@ -169,14 +169,14 @@ def typed(function: Callable[..., Any], name: str, value: Any) -> Any:
     try:
         shape = _shape(function, name)
         return value if shape is None or shape.load is None else shape.load(value)
-    except (StatelogError, MisfitError, TypeError, ValueError):  # The annotation may have changed since.
+    except (StatelogError, MisfitError, TypeError, ValueError):  # The annotation may have changed.
         return value
 
 
 def typed_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, skip: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return recorded arguments as the types of a function's annotations. The first `skip` parameters are left out."""
+    """Convert recorded arguments to the types that the function declares. Ignore its first `skip` parameters."""
     names, others = _parameters_of(function, len(args), kwargs, skip)
     given = [typed(function, name, value) for name, value in zip(names, args, strict=True)]
     return given, {name: typed(function, others[name], value) for name, value in kwargs.items()}
@@ -185,7 +185,10 @@ def typed_arguments(
 def _parameters_of(
     function: Callable[..., Any], count: int, kwargs: Iterable[str], skip: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the parameters that take `count` arguments, after the first `skip`, and those that take `kwargs`."""
+    """Return the names of the parameters that accept `count` arguments, and those that accept `kwargs`, by keyword.
+
+    The first `skip` parameters are ignored.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)][skip:]
     by_name = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
@@ -198,13 +201,13 @@ def _parameters_of(
 
 @functools.lru_cache(maxsize=1024)
 def _handle_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations of a function that have `guard.Secret`."""
+    """Return the annotations of a function in which `guard.Secret` occurs."""
     found = _annotations(function, include_extras=True)
     return {name: annotation for name, annotation in found.items() if has_handle_fields(annotation)}
 
 
 def refuse_plain_result(function: Callable[..., Any], result: Any, path: str) -> None:
-    """Raise ValueTypeError if the annotation of a function's result accepts handles only, but the result has a text."""
+    """Raise ValueTypeError if the result has a text where the function's annotation accepts only handles."""
     annotation = _handle_annotations(function).get("return")
     if annotation is not None:
         refuse_plain(result, annotation, path)

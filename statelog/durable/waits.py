@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
 
 GATE_OPENED: Final = "gate/opened"
-"""The topic of messages that report a gate which waits for an answer."""
+"""The topic of the messages that report waiting gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _gate_value(execution: Execution, begun: Mapping[str, Any], payload: Any) ->
 
 
 def _reopen_gate(execution: Execution, begun: Mapping[str, Any], payload: Any, entry: Entry | None) -> None:
-    """Reopen a gate that was closed when the run ended. A rollback of the thread has undone the end of the run."""
+    """Reopen a gate that the end of the run closed, because a rollback of the thread has undone this end."""
     value, version = _gate_value(execution, begun, payload), 0 if entry is None else entry.version
     try:
         with execution.store.transaction() as tx:
@@ -310,7 +310,7 @@ def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) 
         def also(tx: Any, held: Entry | None = held) -> None:
             if held is None:
                 stage_create(tx, execution.store, start)
-            elif held.value["status"] not in ENDED:  # The child has begun elsewhere. Its end must wake this run, too.
+            elif held.value["status"] not in ENDED:  # The child began elsewhere. Its end must also wake this run.
                 waiters = [*held.value.get("waiters", ()), execution.id]
                 board_of(tx).cas(held.key, {**held.value, "waiters": waiters}, expected_version=held.version)
             board_of(tx).set(keys.child_key(execution.id, start.id), {"run": start.id})

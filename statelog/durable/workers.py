@@ -53,8 +53,8 @@ def run_worker(
 ) -> int:
     """Drive runs, and begin the due runs of schedules, until stopped. Return how often a run was claimed.
 
-    Any number of workers may use one store. Only one at a time drives a run. If a process is killed, another takes
-    over its run within seconds, or after `lease_s` if it cannot detect that the process is dead.
+    Any number of workers may use one store. Only one at a time drives a run. If a process is killed, another process
+    takes over its run within seconds, or after `lease_s` if it cannot detect that the first process is dead.
 
     Args:
         store: the store.
@@ -142,7 +142,7 @@ class RunClaimer:
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
     def next(self, held: HeldSlots, stop: threading.Event, wait_s: float) -> ClaimedRun | None:
-        """Claim the next run, and handle schedules and deadlines meanwhile. Return None if no run comes in time.
+        """Claim the next run, and handle due schedules and deadlines before it. Return None if no run comes in time.
 
         Afterwards, `held` has the slots that the run needs. Without a run, `held` is empty.
         """
@@ -172,7 +172,7 @@ class RunClaimer:
         return None
 
     def attempt(self, held: HeldSlots) -> tuple[ClaimAttempt, float]:
-        """Return an attempt to claim the next work, and the seconds after which more work may be claimable."""
+        """Return an attempt to claim the next work, and the time in seconds after which more work may be claimable."""
         adjustment = self._limits.claim_adjustment(held)
         patterns = [*self._patterns, *adjustment.patterns]
         return attempt_claim(self._board, patterns, unless=adjustment.unless, lease_s=self.lease_s), adjustment.wait_s

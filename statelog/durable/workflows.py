@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar  # Type checkers know this package even if it is not installed.
 
     P = ParamSpec("P", default=...)
-    """The parameters of a step, or of a workflow without its run."""
+    """The parameters of a step, or those of a workflow after its `Run`."""
 
     R = TypeVar("R", default=Any)
     """The type of a result."""
@@ -153,7 +153,7 @@ COMPENSATION_RETRY: Final = Retry(attempts=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """Options of a call of a step, for `run.step_with`. `step.options(...)` has the same options as arguments.
+    """Options for one call of a step, for `run.step_with`. `step.options(...)` has the same options as arguments.
 
     Args:
         name: the name under which the call is recorded; by default the name of the function.
@@ -161,9 +161,9 @@ class StepOptions:
         timeout_s: how long an attempt may take.
         compensate: undoes the step if the run fails later. It is called as `compensate(result, *args, **kwargs)`, or
             with UNKNOWN in place of the result if nobody knows the result.
-        commit: returns, for the result, the update of the run's thread that is written in the same commit.
+        commit: called as `commit(result)`. It returns an update of the run's thread, written in the same commit.
         transact: called as `transact(transaction, result)`. It writes to the store in the same commit.
-        emit: returns, for the result, a message as (topic, payload), which is emitted with the same commit.
+        emit: called as `emit(result)`. It returns a message as (topic, payload), which is emitted with the same commit.
         semantics: "at_least_once", the default, or "at_most_once".
 
     Raises:
@@ -216,7 +216,7 @@ class Declaration:
         return {} if self.version == 1 else {"v": self.version}
 
     def missing(self, version: int) -> int | None:
-        """Return the first version from `version` on that lacks a function to the next version, or None."""
+        """Return the first version, from `version` on, that has no `upcast` function. Return None if there is none."""
         return next((each for each in range(version, self.version) if each not in self.upcast), None)
 
 
@@ -247,8 +247,8 @@ class Step(Protocol[P, R_co]):
     ) -> Step[P, R_co]:
         """Return the step with options for a call: `run.step(charge.options(timeout_s=5), 840)`.
 
-        The step itself does not change. If an option is None, the declared option applies. See `StepOptions` for their
-        meaning. A bound method does not have `options`; use `run.step_with` for it.
+        The step itself does not change. If an option is None, the declared option applies. See `StepOptions` for the
+        meaning of the options. A bound method does not have `options`; use `run.step_with` for it.
 
         Raises:
             UsageError: an option is not valid.
@@ -417,7 +417,7 @@ class Workflow(Generic[P, R]):
 
 
 class _Declare(Protocol):
-    """The decorator that `workflow` returns."""
+    """The type of the decorator that `workflow` returns."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...

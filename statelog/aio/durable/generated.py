@@ -61,7 +61,7 @@ async def get_run(store: Store, run: str) -> RunInfo:
 
 
 async def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
-    """Return the time at which a worker next has something to do, so that a host can start workers on demand.
+    """Return the time at which a worker next has something to do, so that a program can start workers on demand.
 
     See `statelog.durable.next_due`.
     """

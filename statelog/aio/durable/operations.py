@@ -80,7 +80,7 @@ class Run(Protocol):
     def map(
         self, function: Callable[Concatenate[T, ...], R], items: Iterable[T], *, concurrency: int = 16, **kwargs: Any
     ) -> Any:
-        """Call a step for each of some items, several at a time. Return the results in the order of the items.
+        """Call a step once for each item, several at a time. Return the results in the order of the items.
 
         See `statelog.durable.Run.map`.
         """
@@ -116,7 +116,7 @@ class Run(Protocol):
         concurrency: int = 16,
         **kwargs: Any,
     ) -> Any:
-        """Call a step with options for each of some items. See `statelog.durable.Run.map_with`."""
+        """Call a step with options once for each item. See `statelog.durable.Run.map_with`."""
 
     @overload
     def start(
@@ -154,7 +154,7 @@ class Run(Protocol):
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
 
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` concurrently with the workflow. The function numbers its own calls.
+        """Begin `function(run, *args)` concurrently with the workflow. Its calls are numbered separately.
 
         See `statelog.durable.Run.branch`.
         """
@@ -184,7 +184,7 @@ class Run(Protocol):
         """
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Wait for `seconds`. For more than five seconds, the run is suspended, and no process waits.
+        """Wait for `seconds`. During a wait of more than five seconds, the run is suspended, and no process waits.
 
         See `statelog.durable.Run.sleep`.
         """
@@ -222,7 +222,7 @@ class Run(Protocol):
         """
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Begin the workflow again with other arguments, as the same run. Its record and compensations are dropped.
+        """Begin the workflow again with new arguments, as the same run. Its record and compensations are dropped.
 
         See `statelog.durable.Run.continue_as_new`.
         """
@@ -230,7 +230,7 @@ class Run(Protocol):
     def commit(
         self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Write to the run's thread, exactly once. It takes the arguments of `Thread.commit`.
+        """Write to the run's thread, exactly once, as `Thread.commit` with these arguments does.
 
         See `statelog.durable.Run.commit`.
         """
@@ -250,7 +250,7 @@ class Run(Protocol):
         """
 
     def set_event(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
-        """Set an event of the run, such as its progress, which others read by `durable.get_event`.
+        """Set an event of the run, such as its progress, which other programs read with `durable.get_event`.
 
         See `statelog.durable.Run.set_event`.
         """
