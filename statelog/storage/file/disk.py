@@ -1,4 +1,4 @@
-"""Complete writes and flushes of files."""
+"""Writes files completely, and flushes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_all(descriptor: int, data: bytes, at: int) -> None:
 
 
 def write_zeros(descriptor: int, at: int, end: int) -> None:
-    """Fill a part of a file with zeros. Raises OSError.
+    """Fill a file with zeros from the offset `at` up to `end`. Raises OSError.
 
     The zeros come from one small buffer that stays in the processor's caches, which halves the time. One call writes up
     to 64 KB: Linux may keep the bytes of one call as one folio, and ext4 visits all blocks of a folio at each later
@@ -31,7 +31,7 @@ def write_zeros(descriptor: int, at: int, end: int) -> None:
 def flush_file(descriptor: int) -> None:
     """Flush the content and the length of a file to the disk. Raises OSError.
 
-    On macOS, `fsync` leaves the content in the drive's cache, and there is no `fdatasync`.
+    On macOS, use F_FULLFSYNC, because `fsync` leaves the content in the drive's cache, and there is no `fdatasync`.
     """
     if sys.platform != "darwin":
         os.fdatasync(descriptor)
@@ -40,7 +40,7 @@ def flush_file(descriptor: int) -> None:
 
     try:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    except OSError as error:  # Some network file systems do not support this command.
+    except OSError as error:  # Some network file systems do not support F_FULLFSYNC.
         if error.errno not in _NO_FULL_FLUSH_ERRNOS:
             raise
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Translation of errors of LMDB and the operating system into statelog's exceptions."""
+"""Translates errors from LMDB and the operating system into statelog's exceptions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
-    lmdb.BadTxnError,  # LMDB raises this for any call after one that met damage.
+    lmdb.BadTxnError,  # After one call of a transaction has met damage, all later calls raise this.
     lmdb.IncompatibleError,
     lmdb.CursorFullError,
 )
@@ -62,7 +62,7 @@ def error_code(error: BaseException) -> int:
 
 
 def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> StatelogError:
-    """Return the exception for an error of LMDB. The caller raises it `from` the original."""
+    """Return the statelog exception for an error raised by LMDB. The caller raises it `from` the original error."""
     if is_full(error):
         disk_full = not isinstance(error, lmdb.MapFullError)
         return full_error(path=path, max_size_bytes=max_size_bytes, disk_full=disk_full)
@@ -97,13 +97,13 @@ def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFull
 def is_of_system(error: BaseException) -> bool:
     """Return True if the operating system or LMDB raised `error`.
 
-    A TimeoutError raised by a signal handler has no errno.
+    Return False for a TimeoutError raised by a signal handler, which has no errno.
     """
     return isinstance(error, lmdb.Error) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for an error of the operating system about `path`.
+    """Return the statelog exception for an error that the operating system reports about `path`.
 
     If a signal handler raised `error`, raise it again.
     """

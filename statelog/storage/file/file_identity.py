@@ -1,8 +1,8 @@
-"""A check that a path still leads to the file that was opened there.
+"""Checks that a path still leads to the file that was opened there.
 
 Somebody may remove the data file of a store in use, or move a backup into its place. The process then has an open file
-without a name, and its commits would be lost. So each commit checks the path before it is acknowledged, and reads check
-it every `LOOK_S`. This cannot detect a file that was overwritten in place (`cp`), because it is the same file.
+without a name, and its commits would be lost. So the path is checked before each commit is acknowledged, and by reads
+every `LOOK_S`. This cannot detect a file that was overwritten in place (`cp`), because the file's identity is the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class FileIdentity:
     """The identity of one open data file.
 
     Attributes:
-        is_lost: the path has led to another file, or to none. This is final, because others may use that file.
-        look_at_s: the time when a read has to check again.
+        is_lost: the path has led to a different file, or to none. This is final: even if the path leads to the open
+            file again, others may have used the different file.
+        look_at_s: the time at which a read has to check again.
     """
 
     __slots__ = ("_descriptor", "_identity", "_name", "_path", "is_lost", "look_at_s")
@@ -50,7 +51,7 @@ class FileIdentity:
             except OSError as error:
                 if not is_of_system(error):
                     raise
-                return True  # This process has no permission to read the directory.
+                return True  # The path cannot be checked, for example without permission to search the directory.
         return not self.is_lost
 
     def _is_gone(self) -> bool:
@@ -87,7 +88,7 @@ def replaced_error(path: Path) -> StoreReplacedError:
 
 
 def former_error(path: Path) -> StoreReplacedError:
-    """Return the error of opening a file that has replaced the file of a store in use."""
+    """Return the error for opening a file that has replaced the file of a store in use."""
     message = (
         f"{path} replaced a file that another process still has open: close the store there, then open it"
         " again. To put a backup back, close the store everywhere first"

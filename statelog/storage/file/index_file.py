@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPLICATION_ID = 0x73_74_6C_73
-"""The number in the first page of an index, which distinguishes it from other databases."""
+"""The SQLite application id of an index, which distinguishes it from other databases."""
 
 _SQLITE = b"SQLite format 3\0"
 _START_SIZE_BYTES = 64 * 1024
-"""The number of leading zero bytes that a file may have and still count as an index. A disk image begins with fewer."""
+"""A file that begins with this many zero bytes counts as an erased index. A disk image begins with fewer zeros."""
 _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 
@@ -41,18 +41,18 @@ def index_path(path: Path) -> Path:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files of an index, the database last."""
+    """Return the paths of an index's files, the database last."""
     index = index_path(path)
     return [index.with_name(f"{index.name}{suffix}") for suffix in ("-wal", "-shm", "-journal", "")]
 
 
 @contextmanager
 def index_lock(path: Path) -> Iterator[None]:
-    """Hold the lock under which the index of the store at `path` is opened, created and removed.
+    """While the `with` block runs, keep others from opening, creating or removing the index of the store at `path`.
 
     Raises:
         StoreLockedError: another process holds the lock too long. Facts: path.
-        AccessError, StorageError: the system refuses to open the directory. Facts: path.
+        AccessError, StorageError: the directory cannot be opened. Facts: path.
     """
     try:
         descriptor = open_file(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,7 +84,7 @@ def create_index(path: Path) -> None:
     Raises:
         FormatError: one of the index's file names is taken by a link, a folder or anything but a regular file. Facts:
             path, journal.
-        AccessError, StoreFullError, StorageError: the system refuses. Facts: path.
+        AccessError, StoreFullError, StorageError: the operating system reports an error. Facts: path.
     """
     index = index_path(path)
     try:
@@ -110,7 +110,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def foreign_error(path: Path) -> FormatError:
-    """Return the error of a store whose index needs a name that another file has."""
+    """Return the error for a store whose index needs a file name that a foreign file has."""
     return in_the_way_error(path, index_path(path), "is not a text index")
 
 

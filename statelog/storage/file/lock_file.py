@@ -1,19 +1,17 @@
-"""LMDB's lock file in this process.
-
-This module protects LMDB's locks from a stray `close`, and limits how long a process waits for them.
+"""Protects the locks in LMDB's lock file from a stray `close`, and limits how long this process waits for them.
 
 LMDB uses two POSIX locks in the file to find the processes that use the store. Every process holds a shared lock on
 byte 0 and a lock on the byte whose offset is its process id. If a process closes *any* descriptor of the file, it loses
-its POSIX locks. A search or a copy of the folder within this process closes such a descriptor. Then the next process
-that opens the store would assume that it is alone, and would initialise the mutexes and the reader table while others
-use them. A process that looks for dead readers would free the slots of this process. So `hold` takes a shared lock of
-the open file description (OFD lock) on both bytes. This lock conflicts with POSIX locks, and only this descriptor
-releases it.
+its POSIX locks. Any code of this process that reads the file and closes it, such as a copy of the folder, has this
+effect. Then the next process that opens the store would assume that it is alone, and would initialise the mutexes and
+the reader table while others use them. A process that looks for dead readers would free the slots of this process. So
+`hold` takes a shared lock of the open file description (OFD lock) on both bytes. This lock conflicts with POSIX locks,
+and only this descriptor releases it.
 
-LMDB locks a mutex in the file whenever it takes a slot in its reader table. It waits for this mutex without a timeout,
-and holds Python's lock meanwhile. So a process that is stopped while it holds the mutex would block all threads of all
-other processes. Therefore a read first checks whether the mutex is free (`reader_lock`), and waits here with a timeout.
-One case remains: the owner is stopped within the microsecond between this check and LMDB's own lock.
+LMDB locks a mutex in the file whenever it takes a slot in its reader table. While it waits for this mutex, it holds
+Python's interpreter lock, and it has no timeout. So a process that is stopped while it holds the mutex would block all
+threads of all other processes. Therefore a read first checks whether the mutex is free (`reader_lock`), and waits here
+with a timeout. One case remains: the owner is stopped within the microsecond between this check and LMDB's own lock.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("=II")
 _FORMAT = 1 << 16 | 1
-"""The number of LMDB's lock file layout that this module knows. The file begins with a magic, this number, and the
-mutex of the reader table.
+"""The only layout number of LMDB's lock file that this module knows. The file begins with a magic, its layout number,
+and the mutex of the reader table.
 """
 
 _OWNER_MASK = 0x3FFFFFFF
-"""The bits of a mutex word that identify the owner. The other bits show that threads wait, or that the owner died."""
+"""The bits of a mutex word that identify the owner. The other bits show whether threads wait or the owner has died."""
 
 _WORD_SIZE_BYTES = 4
 _MAP_SIZE_BYTES = 4096
@@ -50,7 +48,7 @@ _LOOKS_AT_ONCE = 200
 _PAUSE_S = 0.0002
 
 UNLOCKED = memoryview(bytes(_WORD_SIZE_BYTES)).cast("I")
-"""The word of a mutex that nobody holds."""
+"""A stand-in for the word of a mutex that nobody holds."""
 
 _FIRST_SHARED = range_lock(fcntl.F_RDLCK, 0)
 _FIRST_EXCLUSIVE = range_lock(fcntl.F_WRLCK, 0)
@@ -58,7 +56,7 @@ _ALL_FREE = range_lock(fcntl.F_UNLCK, 0, 0)
 
 
 class LockFile:
-    """LMDB's lock file of one environment.
+    """The lock file of one LMDB environment.
 
     Closing this file releases LMDB's own locks, so close the environment first.
 
@@ -104,12 +102,11 @@ class LockFile:
         """Secure the locks that LMDB has just taken, until `close`.
 
         Returns:
-            False if another thread of this process has closed the file, so that LMDB has lost its locks, and another
-            process
-            may have initialised the reader table. The caller must close LMDB and open it again.
+            False if another thread of this process has closed the file. Then LMDB has lost its locks, and another
+            process may have initialised the reader table, so the caller must close LMDB and open it again.
 
         Raises:
-            StorageError: the operating system refuses. Facts: path.
+            StorageError: the operating system reports an error. Facts: path.
         """
         try:
             if self._has_locks and not self._take_locks():
@@ -127,8 +124,8 @@ class LockFile:
             set_lock(self._descriptor, _FIRST_SHARED)
         except BlockingIOError:
             return False
-        # A stray close releases both of LMDB's locks. So if the second lock still exists, no stray close came before
-        # our lock.
+        # A stray close releases both of LMDB's locks. So if the second lock still exists, no stray close came between
+        # LMDB's locks and ours.
         if not is_held(self._descriptor, range_lock(fcntl.F_WRLCK, process_id)):
             return False
         # LMDB holds an exclusive lock on this byte, which conflicts with our lock. So downgrade it to a shared lock,
@@ -176,7 +173,8 @@ class LockFile:
             self._map.close()
         try:
             if self._has_locks and self._process_id == os.getpid():
-                # A child process that was forked without Python's hooks may have the descriptor open.
+                # Release the locks explicitly: a child that was forked without Python's hooks may have a copy of the
+                # descriptor, so closing this copy would not release them.
                 set_lock(descriptor, _ALL_FREE)
         finally:
             os.close(descriptor)

@@ -2,8 +2,8 @@
 
 LMDB does not report which processes have the file open. So processes lock bytes far beyond the end of the data file.
 All processes that have the store open share one lock, and those that may write share another. A process holds a third
-lock while it opens the store, and a fourth while it finishes a checkpoint. These locks are locks of the open file
-description (OFD locks). They end with the process. Unlike plain POSIX locks, they are not released when the process
+lock while it opens the store, and a fourth while it finishes a checkpoint. These locks belong to the open file
+description (OFD locks) and end with the process. Unlike plain POSIX locks, they are not released when the process
 closes another descriptor of the file. The writer lock is separate (`writer_lock.py`), and `lock_file.py` protects
 LMDB's own locks.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.storage.file.writer_lock import WriterLock
 
 _FLOCK = struct.Struct("hhqqi")
-"""The layout of `struct flock` on Linux. A system that refuses it counts as a system without OFD locks."""
+"""The layout of `struct flock` on Linux. A system that does not accept it counts as a system without OFD locks."""
 
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
@@ -73,8 +73,8 @@ _WRITABLE = _ByteLocks.at(2**62 + 4)
 _FINISHING = _ByteLocks.at(2**62 + 5)
 _UNTABLED = _ByteLocks.at(2**62 + 6)
 _LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
-"""The argument of `fcntl` that tests whether any process has LMDB's lock file open. Each holds a lock on the first
-byte.
+"""The argument of `fcntl` that tests whether any process has LMDB's lock file open. Each such process holds a lock on
+the first byte.
 """
 
 _FORMER_TIMEOUT_S = 1.0
@@ -105,7 +105,7 @@ class FileLocks:
         """Register this process as a user of the store.
 
         Raises:
-            StoreLockedError: another process has it open exclusively. Facts: path, timeout_s.
+            StoreLockedError: another process has the store open exclusively. Facts: path, timeout_s.
         """
         self._acquire(_PRESENCE.shared, timeout_s)
         if not self.supported:
@@ -115,11 +115,11 @@ class FileLocks:
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Register this process as a user of the store. Other processes cannot open it while the `with` block runs.
 
-        Without OFD locks, other processes cannot open the store until this process closes it, if this process opened it
-        for writing.
+        On a system without OFD locks, if this process opens the store for writing, other processes cannot open it until
+        this process closes it.
 
         Raises:
-            StoreLockedError: another process opens the store, or has it open exclusively. Facts: path, timeout_s.
+            StoreLockedError: another process is opening the store, or has it open exclusively. Facts: path, timeout_s.
         """
         self._acquire(_OPENING.shared if read_only else _OPENING.exclusive, timeout_s)
         if not (self.supported or read_only):
@@ -127,7 +127,8 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self._acquire(_WRITABLE.shared, timeout_s)  # This lock keeps the current session of the WAL open.
+                # This lock keeps other processes from ending the current session of the WAL.
+                self._acquire(_WRITABLE.shared, timeout_s)
             yield
         except BaseException:
             self._try(_PRESENCE.free)
@@ -141,7 +142,7 @@ class FileLocks:
         """Keep other processes from opening the file while the `with` block replaces it.
 
         Raises:
-            StoreLockedError: other processes are opening it until the timeout. Facts: path, timeout_s.
+            StoreLockedError: other processes are still opening the file at the timeout. Facts: path, timeout_s.
         """
         self._acquire(_OPENING.exclusive, timeout_s)
         try:
@@ -151,9 +152,9 @@ class FileLocks:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[bool]:
-        """Keep other processes from opening the store while the `with` block runs.
+        """Keep other processes from opening the store while the `with` block closes it.
 
-        Yield True if no other process can write to it.
+        Yield True if no other process has the store open for writing.
         """
         if not self.supported:
             yield self._flock(fcntl.LOCK_EX)
@@ -166,7 +167,8 @@ class FileLocks:
             yield is_alone
             is_left = True
         finally:
-            if self.supported:  # Release the lock before the next process checks whether it is alone.
+            # Release `_WRITABLE` first, so that the next process that holds `_OPENING` can see whether it is alone.
+            if self.supported:
                 set_lock(self.descriptor, _WRITABLE.free if is_left else _WRITABLE.shared)
                 set_lock(self.descriptor, _OPENING.free)
 
@@ -179,17 +181,18 @@ class FileLocks:
         return not self.supported or is_held(self.descriptor, _PRESENCE.exclusive)
 
     def check_lock_file(self, descriptor: int) -> None:
-        """Raise StoreReplacedError if other users of this data file use another lock file.
+        """Raise StoreReplacedError if other users of this data file use a different lock file.
 
-        If the lock file belongs to users of another data file, LMDB would use the number of that file's last commit.
-        Then LMDB would read this file at an older commit, or at none. If no process uses the lock file while other
-        processes have the data file open, those processes use a removed lock file, or have lost their locks of this
-        one. LMDB would assume that it is alone, and would not see their commits and snapshots. Call this before an
-        environment is opened.
+        Call this before an environment is opened. Two cases are errors:
+
+        - The lock file is in use, but the data file is not. Its users have a different data file open, and LMDB would
+          use the number of that file's last commit to read this file, and read a wrong commit or none.
+        - The data file is in use, but the lock file is not. Its users have a removed lock file open, or have lost their
+          locks on this one. LMDB would assume that it is alone, and would not see their commits and snapshots.
 
         Raises:
-            StoreReplacedError: another process has an earlier data file of this path open, or uses another lock file.
-                Facts: path.
+            StoreReplacedError: another process has an earlier data file of this path open, or uses a different lock
+                file. Facts: path.
         """
         deadline = time.monotonic() + _FORMER_TIMEOUT_S
         while self.supported:
@@ -201,7 +204,7 @@ class FileLocks:
             time.sleep(_PAUSE_S_MAX)
 
     def _may_be_open_without(self) -> bool:
-        """Return True if another process may have the data file open, but not (yet) LMDB's lock file."""
+        """Return True if another process may have the data file open without LMDB's lock file, at least for now."""
         return is_held(self.descriptor, _OPENING.exclusive) or is_held(self.descriptor, _UNTABLED.exclusive)
 
     def note_untabled(self) -> None:
@@ -209,7 +212,7 @@ class FileLocks:
         self._try(_UNTABLED.shared)
 
     def try_exclusive(self) -> bool:
-        """Take exclusive use of the store. Return False if any other process has it open."""
+        """Keep all other processes from using the store. Return False if any other process has it open."""
         if self.supported and not self._try(_PRESENCE.exclusive):
             return False
         return self.supported or self._flock(fcntl.LOCK_EX)
@@ -230,7 +233,7 @@ class FileLocks:
 
     @contextlib.contextmanager
     def writing(self, timeout_s: float) -> Iterator[None]:
-        """Hold the writer lock while the `with` block runs. Raises StoreLockedError, as `acquire_writer`."""
+        """Hold the writer lock while the `with` block runs. Raises StoreLockedError, as `acquire_writer` does."""
         if self.writer is None or self.writer.is_held:
             yield
             return
@@ -240,7 +243,7 @@ class FileLocks:
         finally:
             try:
                 self.release_writer()
-            except BaseException:  # An interrupt came just as the release began.
+            except BaseException:  # An interrupt may have come just as the release began, so release the lock again.
                 self.release_writer()
                 raise
 
@@ -249,7 +252,8 @@ class FileLocks:
         """Let one process at a time finish a checkpoint in its `with` block. Yield True if this process may do so.
 
         Raises:
-            StoreLockedError: with `is_awaited`, another process did not finish it in time. Facts: path, timeout_s.
+            StoreLockedError: `is_awaited` is True, and another process did not finish a checkpoint in time. Facts:
+                path, timeout_s.
         """
         if is_awaited:
             self._acquire(_FINISHING.exclusive, timeout_s)
@@ -277,7 +281,7 @@ class FileLocks:
         """Lock the whole file. On a system without OFD locks, this shows other processes that the store is in use.
 
         Returns:
-            False if another process has a conflicting lock. Also return True if the file system has no such locks.
+            False if another process has a conflicting lock, otherwise True, even if the file system has no such locks.
         """
         try:
             fcntl.flock(self.descriptor, self._file_kind | fcntl.LOCK_NB)
@@ -293,7 +297,7 @@ class FileLocks:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             _raise_foreign(error)
-            self._try_file()  # The failed request has released the lock.
+            self._try_file()  # The failed request has released the former lock, so take it again.
             return False
         return True
 
@@ -318,7 +322,7 @@ def set_lock(descriptor: int, lock: bytes) -> None:
 
 
 def is_held(descriptor: int, lock: bytes) -> bool:
-    """Return True if this descriptor cannot get a lock because of another process, or a POSIX lock of this process."""
+    """Return True if a lock of another process, or a POSIX lock of this process, keeps this descriptor from `lock`."""
     try:
         lock = fcntl.fcntl(descriptor, _GET_LOCK, lock)
     except OSError as error:
@@ -344,7 +348,7 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def _raise_foreign(error: OSError) -> None:
-    """Raise `error` again if it is a TimeoutError of a signal handler, not an error of the system."""
+    """Raise `error` again if a signal handler raised it (a TimeoutError), not the operating system."""
     if not is_of_system(error):
         raise error
 

@@ -1,11 +1,15 @@
 """The word in the data file that tells every process that the file has a successor, is a successor, or is fenced.
 
 The word is in the first page, before the dirty flag, where LMDB never writes. Every process that has the store open
-maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
-`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the sidecar
-files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED` is written
-with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED` instead of `MOVED`. A
-process that finds `PURGED` has to open the store again, because its cached records do not match the new file.
+maps it:
+
+- `MOVED`: a compaction writes it, while holding the writer lock, just before it renames the new file. A process that
+  finds `MOVED` continues with the new file if the path leads there.
+- `SUCCESSOR`: the new file has it until the sidecar files of the former file are removed. Neither `MOVED` nor
+  `SUCCESSOR` is flushed, because a power failure ends every process.
+- `FENCED`: no process may commit to the file. It is written under the writer lock, and flushed.
+- `PURGED`: a purge writes it instead of `MOVED`. A process that finds it has to open the store again, because its
+  cached records do not match the new file.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ FENCED = int.from_bytes(b"stlgfenc", "little")
 PURGED = int.from_bytes(b"stlgpurg", "little")
 
 SUCCEEDED = frozenset((MOVED, PURGED))
-"""The words of a file that has a successor, or whose compaction or purge died before it renamed the new file."""
+"""The words of a file that has a successor, or whose compaction or purge was killed before it renamed the new file."""
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
 """A substitute for the mapped word of a closed file."""

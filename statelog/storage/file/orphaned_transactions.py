@@ -1,8 +1,8 @@
-"""Orphaned transactions, whose `with` blocks an interrupt has left without a call of `__exit__`.
+"""Ends orphaned transactions: an interrupt has ended their `with` block, but not the transaction.
 
 A signal handler may raise an error just as `__exit__` begins, and nothing calls `__exit__` again. When the frames that
 the error passed through are gone, only the set of active transactions refers to the transaction. A thread that waits
-until all transactions have ended ends the orphaned ones.
+until all transactions have ended also ends the orphaned ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def end_orphaned(active: set[Ending]) -> None:
     """End the transactions that only the set `active` refers to."""
     pending: list[BaseException | None] = [sys.exc_info()[1]]
     seen: set[int] = set()
-    while pending:  # The traceback of an error that is being handled keeps objects alive.
+    while pending:  # Clear the tracebacks of the errors that are being handled, because they keep objects alive.
         error = pending.pop()
-        if error is not None and id(error) not in seen:  # The causes may form a cycle.
+        if error is not None and id(error) not in seen:  # Visit each error once, because the causes may form a cycle.
             seen.add(id(error))
             _clear_frames(error.__traceback__)
             pending += [error.__cause__, error.__context__]
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Unreferenced:
-    """A probe for the reference count of an object that only a set refers to."""
+    """An object that only a set refers to. Its reference count is the smallest that `_references` can return."""
 
 
 def _references(active: set[T]) -> list[tuple[int, T]]:
@@ -52,10 +52,10 @@ def _references(active: set[T]) -> list[tuple[int, T]]:
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
-    """Clear the ended frames of this library in a traceback."""
+    """Clear the frames of this library in a traceback, except frames that are still running."""
     while trace is not None:
         frame = trace.tb_frame
         if str(frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
-            with contextlib.suppress(RuntimeError):  # The frame is still running.
+            with contextlib.suppress(RuntimeError):  # Python raises RuntimeError if the frame is still running.
                 frame.clear()
         trace = trace.tb_next

@@ -1,6 +1,6 @@
 """How records fill LMDB's pages: the best order to write them in, and the number of pages of an ordered copy.
 
-If a new node does not fit at the end of a page, LMDB puts it on a new page and moves the last node there, too. So
+If a new node does not fit at the end of a page, LMDB puts it on a new page, and also moves the last node there. So
 records written in ascending order leave space for one node in each page. If two records fit into a page, half of the
 space is lost.
 """
@@ -30,7 +30,10 @@ _LONG_REF_SIZE_BYTES: Final = 8
 
 
 def packing_order(records: Mapping[int, bytes]) -> list[int]:
-    """Return the LSNs in the best order to write them: ascending, except that one record of each page comes last."""
+    """Return the LSNs in the order that fills pages best.
+
+    The order is ascending, except that the last record of each full page comes after all others.
+    """
     first: list[int] = []
     last: list[int] = []
     room = 0
@@ -76,7 +79,7 @@ class PackedPages:
     def count(self, entries: int) -> int:
         """Return the number of pages of a table of `entries` entries.
 
-        The appended entries are all entries or a sample of them.
+        The entries passed to `add` may be all these entries, or a sample.
         """
         if not self._entries:
             return 0

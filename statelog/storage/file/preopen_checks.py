@@ -1,7 +1,7 @@
-"""Checks of the raw file before LMDB maps it.
+"""Checks the raw file before LMDB maps it.
 
 LMDB trusts its file. A truncated file causes a SIGBUS, and a wrong meta page causes an abort, not an exception. So this
-module reads and checks the two meta pages. A file that lacks the pages that they name is never mapped.
+module reads and checks the two meta pages. A file that lacks pages named by its meta pages is never mapped.
 
 Layout of LMDB 0.9 on 64-bit machines, in native byte order: page header (16 bytes), magic u32, version u32,
 address u64, map size u64, two database records of 48 bytes (free list, main), last page u64, transaction id u64.
@@ -43,14 +43,14 @@ _PAGE_NUMBER = struct.Struct("=Q")
 _META_SIZE_BYTES = _PAGE_HEADER.size + _META_HEAD.size + 2 * _DATABASE.size + _META_TAIL.size
 
 _DEPTH_MAX = 32
-"""The largest depth of LMDB's trees."""
+"""The maximum depth of a tree in LMDB."""
 
 _ATTEMPTS = 5
 _ATTEMPT_PAUSE_S = 0.002
 
 
 class DatabaseRecord(NamedTuple):
-    """The record of one table in a meta page or in the main tree."""
+    """LMDB's description of one table or of the free list, stored in a meta page or in the main tree."""
 
     page_size_bytes: int
     flags: int
@@ -63,7 +63,7 @@ class DatabaseRecord(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """The number of pages of all kinds."""
+        """The number of all pages: branch, leaf and overflow pages."""
         return self.branch_pages + self.leaf_pages + self.overflow_pages
 
 
@@ -81,11 +81,11 @@ class Meta(NamedTuple):
 def check_file(descriptor: int, path: Path) -> Meta:
     """Return the live meta page of a file that is safe to map.
 
-    While another process commits, the bytes may be a mixture of two states. So an error is raised only if every attempt
-    fails.
+    While another process commits, the bytes may be a mixture of two states. So damage is reported only if several
+    attempts in a row find it.
 
     Raises:
-        FormatError: the file is not an LMDB file, or has another version or machine type. Facts: path.
+        FormatError: the file is not an LMDB file, or its version or machine type differs. Facts: path.
         CorruptionError: the meta pages or the size of the file are impossible. Facts: path.
     """
     for attempt in range(_ATTEMPTS):
@@ -99,25 +99,25 @@ def check_file(descriptor: int, path: Path) -> Meta:
 
 
 def read_live_meta(descriptor: int, path: Path) -> Meta:
-    """Return the meta page of the last commit of a file that was checked."""
+    """Return the meta page of the last commit. `check_file` must have checked the file."""
     return max(_read_metas(descriptor, path), key=lambda meta: meta.transaction_id)
 
 
 def read_live_meta_bytes(descriptor: int) -> bytes:
-    """Return the bytes of the meta page of the last commit of a file that was checked."""
+    """Return the encoded meta page of the last commit. `check_file` must have checked the file."""
     first = os.pread(descriptor, _META_SIZE_BYTES, 0)
     second = os.pread(descriptor, _META_SIZE_BYTES, _page_size_bytes(first))
     return max(first, second, key=_transaction_id)
 
 
 def restore_meta(descriptor: int, meta: bytes) -> tuple[bytes, bytes]:
-    """Write a meta page into both slots, and flush it. This restores the file to that commit.
+    """Write a meta page into both slots, and flush it. This restores the file to the commit that the meta page names.
 
     Returns:
         The former bytes of both slots, for `put_metas_back`.
 
     Raises:
-        OSError: the operating system refuses.
+        OSError: the operating system reports an error.
     """
     size_bytes = _page_size_bytes(meta)
     before = tuple(os.pread(descriptor, _META_SIZE_BYTES, slot * size_bytes) for slot in (0, 1))
@@ -148,7 +148,7 @@ def _transaction_id(meta: bytes) -> int:
 
 
 def read_meta_of(descriptor: int, path: Path, transaction_id: int) -> Meta | None:
-    """Return the meta page of a commit, or None if two later commits have overwritten it."""
+    """Return the meta page of commit `transaction_id`, or None if later commits have overwritten it."""
     for meta in _read_metas(descriptor, path):
         if meta.transaction_id == transaction_id:
             return meta
@@ -159,7 +159,7 @@ class FirstPages(NamedTuple):
     """The meta pages of a file at one commit, and its free pages.
 
     Attributes:
-        data: both meta pages, padded with zeros.
+        data: both meta pages, equal except for their page numbers, each padded with zeros to a whole page.
         page_size_bytes: the size of a page.
         last_page: the number of the last page.
         free: the numbers of the free pages.
@@ -172,9 +172,9 @@ class FirstPages(NamedTuple):
 
 
 def read_first_pages(descriptor: int, path: Path, transaction_id: int) -> FirstPages | None:
-    """Return the first pages as of a commit, or None if its meta page was overwritten.
+    """Return the first pages as of commit `transaction_id`, or None if its meta page was overwritten.
 
-    A reader must hold a snapshot of the commit.
+    A read transaction must pin the snapshot of that commit.
 
     Raises:
         CorruptionError: the free list is damaged. Facts: path.
@@ -210,17 +210,19 @@ def _check_file_once(descriptor: int, path: Path) -> Meta:
 def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta) -> None:
     """Check that the live meta page is that of the last commit (E1).
 
-    One flipped bit in a transaction id makes the older page the live one, so that a commit is lost. But every commit
-    frees pages, and lists them under its own id. So the greatest key of the free list of a meta page is the id of the
-    commit that wrote the page. Only compaction renumbers the meta pages of a new file, both by the same difference.
+    One flipped bit in a transaction id can make the older meta page the live one, so that a commit is lost. But every
+    commit frees pages, and lists them under its own id. So the greatest key in the free list of a meta page is the id
+    of the commit that wrote the meta page. The only exception is compaction, which renumbers both meta pages of a new
+    file by the same difference.
 
-    The other page may be of any earlier commit, and its free list may be overwritten. If the other page leads to the
-    free list of a commit after the live one, that commit was lost by a flipped bit, or it failed. If LMDB cannot write
-    a meta page, it restores only the id and the last page of the former one.
+    The stale meta page may belong to any earlier commit, and its free list may be overwritten. If its free list is that
+    of a commit after the live one, that commit was lost by a flipped bit, or it failed: if LMDB cannot write a meta
+    page, it restores only the id and the last page number of the former meta page.
     """
     first, second = sorted((live.transaction_id, stale.transaction_id))
     facts = f"its meta pages belong to transactions {first} and {second}"
-    # LMDB writes transaction n into slot n & 1. Both slots are equal if they were set together.
+    # LMDB writes transaction n into slot n & 1. If both slots have the same id, they were written together, and their
+    # contents must be equal.
     is_misplaced = first != second and live.transaction_id & 1 != live.slot
     is_ambiguous = first == second and (live.main, live.last_page) != (stale.main, stale.last_page)
     if is_misplaced or is_ambiguous or (live.main.root == NO_PAGE and stale.main.root != NO_PAGE):
@@ -229,7 +231,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     stale_key = None
     with contextlib.suppress(CorruptionError):
         stale_key = _last_free_key(descriptor, path, stale)
-    if live_key is None:  # A new file has no freed pages yet.
+    if live_key is None:  # No page was ever freed, so the file must be new.
         if stale_key is not None or second - first > 1:
             raise _damaged(path, facts)
     elif live_key != live.transaction_id:
@@ -315,7 +317,7 @@ def _parse_meta(pages: bytes, at: int, slot: int, path: Path) -> Meta:
 
 
 def decode_database(data: bytes, at: int = 0) -> DatabaseRecord:
-    """Return the record of a table, from a meta page or from the main tree."""
+    """Decode the record of a table, as stored in a meta page or in the main tree."""
     return DatabaseRecord(*_DATABASE.unpack_from(data, at))
 
 
@@ -327,7 +329,7 @@ def _check_meta(meta: Meta, path: Path) -> None:
 
 
 def _check_numbers(live: Meta, path: Path) -> None:
-    """Check the page numbers of the live meta page. The other page may be a mixture after a failed write."""
+    """Check the page numbers in the live meta page. A failed write may have left a mixture in the other meta page."""
     roots = [record.root for record in (live.free, live.main) if record.root != NO_PAGE]
     if live.last_page < 1 or any(not 1 < root <= live.last_page for root in roots):
         raise _damaged(path, f"meta page {live.slot} has root pages {roots} and last page {live.last_page}")
@@ -344,8 +346,8 @@ def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord)
 def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present: int) -> None:
     """Raise CorruptionError if a page past the end of the file is not on the free list.
 
-    LMDB never writes a page that one transaction takes and drops again. So a valid file may end before its last page if
-    the missing pages are free.
+    If a transaction takes a page and drops it again, LMDB never writes the page. So a valid file may end before its
+    last page if the missing pages are free.
     """
     free = _read_free_list(descriptor, path, meta, pages_present)
     for number in range(pages_present, meta.last_page + 1):
@@ -389,7 +391,7 @@ def _nodes(page: bytes, path: Path) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _read_overflow(descriptor: int, meta: Meta, number: bytes, size_bytes: int) -> bytes:
-    """Return the data of a long value. If the page number or the size is impossible, return less."""
+    """Return the data of a long value. If the page number or the size is impossible, return fewer bytes or none."""
     if len(number) != _PAGE_NUMBER.size or size_bytes > (meta.last_page + 2) * _PAGE_NUMBER.size:
         return b""
     first = _PAGE_NUMBER.unpack(number)[0]
