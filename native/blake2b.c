@@ -9,15 +9,15 @@ static const uint64_t IV[8] = {
     UINT64_C(0xA54FF53A5F1D36F1), UINT64_C(0x510E527FADE682D1), UINT64_C(0x9B05688C2B3E6C1F),
     UINT64_C(0x1F83D9ABFB41BD6B), UINT64_C(0x5BE0CD19137E2179)};
 
-/* The value is composed of shifts, because compilers turn these into one load on little-endian machines. */
+/* Compilers turn these shifts into one load on little-endian machines. */
 static inline uint64_t load_le(const uint8_t *from)
 {
     return (uint64_t)from[0] | (uint64_t)from[1] << 8 | (uint64_t)from[2] << 16 | (uint64_t)from[3] << 24 |
            (uint64_t)from[4] << 32 | (uint64_t)from[5] << 40 | (uint64_t)from[6] << 48 | (uint64_t)from[7] << 56;
 }
 
-/* State and message are named variables, and every round names its words. This is faster than arrays by a
- * third. */
+/* The state is in named variables, and every round names its words of the message. This is a third faster than a
+ * state in an array. */
 #define ROTATE(x, n) ((x) >> (n) | (x) << (64 - (n)))
 #define MIX(a, b, c, d, x, y)        \
     do {                             \
@@ -90,7 +90,7 @@ void sl_hash_begin_keyed(sl_hash *hash, const char personal[16], const uint8_t k
     hash->held = SL_HASH_BLOCK_SIZE;
 }
 
-/* The last block has a flag, so a full block is compressed only when more bytes follow. */
+/* compress marks the last block, so a full block stays in `block` until more bytes follow. */
 void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size)
 {
     while (size > 0) {

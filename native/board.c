@@ -1,8 +1,8 @@
-/* The kernel that reads several records of board entries at once (FORMAT.md 3 to 5).
+/* Reads several records of board entries in one call (FORMAT.md 3 to 5).
  *
  * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its
  * type and digest.
- * Invariants: if an entry is not plain, only `is_plain` and `lsn` have a meaning. The fields and the value of a
+ * Invariants: if an entry is not plain, only `is_plain` and `lsn` are valid. The fields and the value of a
  * plain entry equal those of the general path, byte for byte. */
 #include "internal.h"
 
@@ -24,10 +24,10 @@ enum {
 };
 enum { ACT_DELETE = 1, ACT_EXPIRE = 2, ACT_COMPLETE = 7, ACT_DEAD = 9 };
 
-/* The name of the channel of an entry's value, as an item. */
+/* The item that names the channel in which an entry stores its value. */
 static const uint8_t VALUE_KEY[] = {0x65, 'v', 'a', 'l', 'u', 'e'};
 
-/* A record with the fields of its body that refer to the value. */
+/* A record, and the fields of its body that locate the value. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
@@ -44,8 +44,8 @@ typedef struct {
     size_t size;
 } found_node;
 
-/* Find a node of a record by its number. The type and the digest in the node table must be those of the reference. The
- * content is not compared with the digest, because the checksum of the record covers both. */
+/* Find a node of a record by its number. Return false unless the node table has `type` and `digest` for it. The
+ * content is not compared with the digest, because the record's checksum covers both. */
 static bool node_in_record(const entry_record *record, uint64_t type, const uint8_t *digest, uint64_t number,
                            found_node *node)
 {
@@ -76,7 +76,7 @@ static bool take_null(sl_reader *in)
     return sl_item_open(in, &item) && item.shape == SL_ITEM_NULL;
 }
 
-/* Read a byte string or a text. A null item gives NULL. */
+/* Read a byte string or a text. Set `bytes` to NULL for a null item. */
 static bool take_string(sl_reader *in, sl_shape shape, const uint8_t **bytes, size_t *size)
 {
     sl_item item;
@@ -170,7 +170,8 @@ static bool put_head(int kind, uint64_t count, sl_writer *out)
     }
 }
 
-/* Write a list, dict, tuple or set. Return false unless its tree has one level and all of its values are small. */
+/* Write the list, dict, tuple or set that is stored as a tree. Return false unless the tree is one node and put_small
+ * accepts all of its values. */
 static bool put_tree(const entry_record *record, const uint8_t *digest, uint64_t number, sl_writer *out)
 {
     found_node node;

@@ -53,7 +53,7 @@ class BuildKernels(build_ext):  # type: ignore[misc]  # setuptools' commands hav
         if self.compiler.compiler_type == "msvc":
             ext.extra_compile_args = ["/O2", "/std:c11"]
         else:
-            # No warning flags here, because they would apply to cffi's generated code, too. native/fuzz/run.py
+            # No warning flags here, because they would also apply to cffi's generated code. native/fuzz/run.py
             # compiles the kernels alone with all warnings and -Werror.
             ext.extra_compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
         super().build_extension(ext)
@@ -63,7 +63,7 @@ class WholeSource(sdist):  # type: ignore[misc]  # setuptools' commands have no 
     """Makes a source distribution with all files needed for tests and fuzzing, without a MANIFEST.in."""
 
     def make_distribution(self) -> None:
-        """Add the trees that setuptools does not find."""
+        """Add the directories that setuptools does not find, and make the distribution."""
         self.filelist.extend(
             str(path)
             for tree in SOURCE_TREES

@@ -1,4 +1,4 @@
-/* CBOR: checks and walks over items of the profile in FORMAT.md 7 (RFC 8949 section 4.2.1, restricted).
+/* Checks CBOR items and walks over them. FORMAT.md 7 defines the profile (RFC 8949 section 4.2.1, restricted).
  *
  * Trust: none. Nesting uses a stack of SL_DEPTH_MAX frames, never recursion.
  * Invariant: an item that sl_item_skip accepts has exactly one encoding, so equal values have equal bytes. */
@@ -86,7 +86,7 @@ static double half_to_double(unsigned half)
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
-/* Return true if `number`, which is not NaN, is exactly representable as a half. */
+/* Return true if `number`, which is not NaN, is exactly representable in half precision. Set `half` to its bits. */
 static bool half_from_double(double number, uint64_t *half)
 {
     uint64_t bits;
@@ -234,7 +234,7 @@ static bool container_read(sl_reader *in, sl_shape shape, uint64_t count, sl_ite
     item->shape = shape;
     item->argument = count;
     item->payload_at = in->at;
-    /* A child takes at least one byte, so a larger count is rejected before it is used. */
+    /* Each child takes at least one byte. Reject a count that exceeds the bytes left, before it is used. */
     return sl_has(in, count) && (shape != SL_ITEM_MAP || sl_has(in, 2 * count));
 }
 
@@ -256,7 +256,7 @@ static bool tagged_read(sl_reader *in, uint64_t tag, sl_item *item)
     case TAG_CODEC:
         return major == MAJOR_ARRAY && argument == 2 && container_read(in, SL_ITEM_CODEC, argument, item);
     case TAG_BIG_POSITIVE:
-    case TAG_BIG_NEGATIVE: /* The encoding must be shortest, and the value must not fit 64 bits. */
+    case TAG_BIG_NEGATIVE: /* The encoding must be the shortest, and the value must not fit into 64 bits. */
         if (major != MAJOR_BYTES || argument < 9 || !string_read(in, major, argument, item) ||
             in->bytes[item->payload_at] == 0) {
             return false;
@@ -322,7 +322,7 @@ bool sl_item_open(sl_reader *in, sl_item *item)
 typedef struct {
     uint64_t left;
     size_t child_at;
-    size_t previous_at; /* Offset of the last key or element; valid if previous_end is not 0. */
+    size_t previous_at; /* The offset of the last key or element. It is valid if previous_end is not 0. */
     size_t previous_end;
     sl_shape shape;
 } frame;

@@ -1,15 +1,17 @@
-/* The kernel of a step: it encodes the whole record of the next checkpoint or rollback from the head and the
- * changes. It also encodes the version page with the new entry, and the nodes that the next step needs first.
+/* Makes a step: encodes the whole record of the next checkpoint or rollback from the head and the changes. Also
+ * encodes the version page with the new entry, and the nodes that the next step needs first.
  *
- * Trust: none in nodes and pages. Numbers and items are written unchecked, because the caller has encoded or
- * checked them. Invariant (T6): the bytes equal those of a body, record and page that are encoded one by one. */
+ * Trust: none in nodes and pages. Numbers and items are written unchecked, because the caller has encoded or checked
+ * them.
+ * Invariant (T6): the bytes equal those that the general path makes when it encodes the body, the record and the page
+ * one by one. */
 #include "internal.h"
 
 enum {
     DIGESTS_SIZE = 3 * SL_DIGEST_SIZE,
     NO_FLAGS = 0,
     FORMAT_VERSION = 1,
-    LSN_AT = 8 * SL_CHECKPOINT_NUMBERS, /* Offset in the fixed fields. */
+    LSN_AT = 8 * SL_CHECKPOINT_NUMBERS, /* This and the following values are offsets in `fixed`. */
     PARENT_AT = LSN_AT + 8,
     STATE_AT = PARENT_AT + SL_DIGEST_SIZE,
     CHAIN_AT = STATE_AT + SL_DIGEST_SIZE
@@ -34,8 +36,7 @@ void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const u
     step->change_count = step->batch_size = step->locators_size = step->list_count = 0;
 }
 
-/* Make the nodes of the new state, unless the state is unchanged. Store the location of its root in the
- * numbers. */
+/* Make the nodes of the new state, unless the state is unchanged. Store the location of its root in `numbers`. */
 static int change_state(sl_step *step, uint8_t *numbers, const uint8_t *state_digest, const uint8_t *changes,
                         size_t changes_size)
 {
@@ -49,7 +50,7 @@ static int change_state(sl_step *step, uint8_t *numbers, const uint8_t *state_di
         step->made.root_row = step->row;
         set_number(numbers, SL_NUMBER_ROOT_LSN, 0);
         set_number(numbers, SL_NUMBER_ROOT_NODE, step->row);
-    } else if (status == SL_ABSENT) { /* The root keeps its location, and no new node was made. */
+    } else if (status == SL_ABSENT) { /* The state is unchanged: keep the root's location, and drop the nodes. */
         step->made.row_count = step->made.large_count = step->nodes_size = 0;
         status = SL_OK;
     }
@@ -89,7 +90,7 @@ static void put_held_row(sl_step *step, uint64_t lsn, uint64_t row, sl_writer *o
     put_held(out, SL_NODE_ROOT, step->digest, &node);
 }
 
-/* Write the roots for the next step: the new roots, and as many held roots as fit. */
+/* Write the roots for the next step: the new roots, and as many of the other held roots as fit. */
 static int put_all_held(sl_step *step, uint64_t lsn, const uint8_t *state_digest, sl_writer *out)
 {
     sl_reader held = sl_reader_of(step->held, step->held_size);

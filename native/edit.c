@@ -1,4 +1,4 @@
-/* The kernel that replaces entries of one chunk, if no chunk boundary moves.
+/* Replaces entries of one chunk, if this moves no chunk boundary.
  *
  * Trust: none.
  * Invariant: the result closes exactly where the given chunk closed: at its end or, for an open level, nowhere.
@@ -15,7 +15,8 @@ static place place_of(const sl_entries *it)
     return (place){it->in.at, it->locators.at};
 }
 
-/* Return SL_OK if the chunk closes only at its end (with `is_closed`) or nowhere (without it). */
+/* Return SL_OK if the chunk closes only at its end (`is_closed`) or nowhere (not `is_closed`). Otherwise return
+ * SL_FALLBACK. */
 static int boundaries_keep(const sl_writer *out, int kind, unsigned level, size_t body_at, size_t body_end,
                            uint64_t count, bool is_closed)
 {

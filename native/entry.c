@@ -1,10 +1,9 @@
-/* The kernel that encodes the record of an event of an entry or a lease, and its index changes (FORMAT.md 5 and
- * 6).
+/* Encodes the record of an event (of an entry or a lease) and its index changes (FORMAT.md 5 and 6).
  *
  * Trust: none in nodes. Numbers, texts and items are written unchecked, because the caller has made or checked them.
  * Invariant (T6): the record and the index changes are those that the general path makes, byte for byte. See
- * tests/properties/test_entry_kernel.py. The result is SL_FALLBACK if the value is cut into pieces, closes a chunk, or
- * may be stored already. */
+ * tests/properties/test_entry_kernel.py. The result is SL_FALLBACK if the value must be cut into
+ * pieces, closes a chunk, or may be stored already. */
 #include "internal.h"
 
 enum {
@@ -78,7 +77,7 @@ static bool goes(uint64_t act)
 
 /* --- the value ------------------------------------------------------------------------------------ */
 
-/* Make the nodes of the new value, and set the location of the root. An unchanged root keeps its location. */
+/* Make the nodes of the new value, and store its root in `event`. An unchanged root keeps its location. */
 static int change_value(sl_step *step, entry_event *event, const uint8_t *changes, size_t changes_size)
 {
     static const uint8_t empty[] = {SL_KIND_DICT, 0, 0, 0};
@@ -162,7 +161,7 @@ static void put_body(sl_writer *body, const entry_event *event, const uint8_t *a
     sl_put_head(body, MAJOR_TEXT, event->key_size);
     sl_put(body, event->key, event->key_size);
     sl_put(body, agent, agent_size);
-    put_field(body, fixed, ROW_AT); /* This is the LSN of the last record of the key. */
+    put_field(body, fixed, ROW_AT); /* This is the LSN of the key's previous record. */
     put_field(body, fixed, CREATED_AT);
     put_field(body, fixed, EXPIRES_AT);
     put_root(body, event);
@@ -183,7 +182,7 @@ static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, u
     sl_put(out, thread, 8);
 }
 
-/* Begin the row of a key, whose first byte is `k` if its entry exists, and otherwise `K`. */
+/* Begin the index row of the entry's name. The row begins with `k` if the entry exists, otherwise with `K`. */
 static void put_name(sl_writer *out, const entry_event *event, size_t payload_size, bool is_there)
 {
     begin_change(out, event->key_size, payload_size, is_there ? 'k' : 'K', event->fixed + THREAD_AT);
@@ -211,7 +210,7 @@ static void put_deadline(sl_writer *out, const entry_event *event, size_t payloa
     sl_put_be(out, row->lsn, 8);
 }
 
-/* Begin the queue row of an entry that may be claimed: directory, rank, time, and last segment of the key. */
+/* Begin the queue row of a claimable entry: directory, rank, time, and last segment of the key. */
 static void put_queued(sl_writer *out, const entry_event *event, size_t payload_size, const entry_row *row)
 {
     size_t name_at = event->key_size;
@@ -230,7 +229,8 @@ static void put_queued(sl_writer *out, const entry_event *event, size_t payload_
 
 static bool is_same_place(const entry_row *a, const entry_row *b) { return a->order_us == b->order_us && a->rank == b->rank; }
 
-/* Delete the index rows of the last record of the key. Keep rows that put_rows replaces or that stay the same. */
+/* Delete the index rows that the key's previous record wrote, except rows that put_rows replaces and rows that stay
+ * the same. */
 static void take_out(sl_writer *out, const entry_event *event, const entry_row *before, const entry_row *row)
 {
     bool is_queued = event->stays && !event->is_claimed;

@@ -1,6 +1,6 @@
-/* Internals that the kernels share: a reader, a writer, varints, CBOR items, and one iterator over entries.
+/* Declares what the kernels share: a reader, a writer, varints, CBOR items, and one iterator over entries.
  *
- * Trust: none in the bytes. Pointers and sizes of arguments are trusted.
+ * Trust: none in the bytes. The pointers and sizes passed as arguments are trusted.
  * Invariants: a reader has at <= len, a writer at <= capacity. Comparisons never add to `at`: they use `len -
  * at < need`. A writer that runs out of room stays `full` and writes nothing more. */
 #ifndef STATELOG_INTERNAL_H
@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    SL_DEPTH_MAX = 128,        /* Nested arrays and maps, FORMAT.md 7. */
+    SL_DEPTH_MAX = 128,        /* The maximum nesting of arrays and maps, FORMAT.md 7. */
     SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
     SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
-    SL_SEAL_SIZE = 8,          /* XXH3-64 or MAC after a value of the index. */
+    SL_SEAL_SIZE = 8,          /* The checksum (XXH3-64) or MAC that follows a value in the index. */
     SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
     SL_CHUNK_SIZE_CLOSE = 8192,
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
@@ -27,7 +27,7 @@ enum {
     SL_NODE_CHUNK = 3,
     SL_NODE_PIECE = 4,
     SL_VARINT_SIZE_MAX = 10,
-    SL_END = -1 /* An iterator has no more entries. A kernel never returns this. */
+    SL_END = -1 /* An iterator returns this after its last entry. A kernel never returns it. */
 };
 
 #define SL_REQUIRE(condition)     \
@@ -50,7 +50,7 @@ static inline sl_reader sl_reader_of(const uint8_t *bytes, size_t len) { return 
 static inline bool sl_has(const sl_reader *in, uint64_t need)
 {
     assert(in->at <= in->len);
-#ifdef SL_PLANT_OVERREAD /* The harness in native/fuzz/run.py must find this bound, which is one byte off. */
+#ifdef SL_PLANT_OVERREAD /* This bound is one byte off. `native/fuzz/run.py --plant` must find it. */
     return in->len - in->at + 1 >= need;
 #else
     return in->len - in->at >= need;
@@ -93,7 +93,7 @@ static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
     return false;
 }
 
-/* Compare encoded bytes like memcmp. A prefix precedes any longer string. */
+/* Compare encoded bytes like memcmp. A prefix precedes a longer string. */
 static inline int sl_bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
 {
     size_t shared = a_size < b_size ? a_size : b_size;
@@ -170,9 +170,9 @@ static inline int sl_finish(const sl_writer *writer, size_t content_size, sl_out
 typedef enum {
     SL_ITEM_POSITIVE, /* The argument is the value. */
     SL_ITEM_NEGATIVE, /* The value is -1 - argument. */
-    SL_ITEM_BYTES,    /* The argument is the size in bytes, also for SL_ITEM_TEXT. */
+    SL_ITEM_BYTES,    /* The argument is the size in bytes, as for SL_ITEM_TEXT. */
     SL_ITEM_TEXT,
-    SL_ITEM_LIST, /* The argument is the number of items, also for tuple, set, frozenset and codec. */
+    SL_ITEM_LIST, /* The argument is the number of items, as for a tuple, set, frozenset and codec. */
     SL_ITEM_TUPLE,
     SL_ITEM_MAP, /* The argument is the number of pairs. */
     SL_ITEM_SET,
@@ -198,7 +198,7 @@ bool sl_item_open(sl_reader *in, sl_item *item);
 bool sl_item_skip(sl_reader *in);
 /* Skip a text item that was checked before, in constant time. */
 bool sl_text_skip(sl_reader *in);
-/* Do the same as sl_item_skip for an item that must fill `data`. Set `item` to its head. */
+/* Check that `data` is exactly one valid item, and set `item` to its head. */
 bool sl_item_whole(const uint8_t *data, size_t size, sl_item *item);
 void sl_put_head(sl_writer *out, unsigned major, uint64_t argument);
 void sl_put_float(sl_writer *out, double number);
@@ -215,7 +215,7 @@ typedef struct {
 
 int sl_root_parse(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root *root);
 
-/* An iterator over entries and their locators. The lower half describes the entry that was read last. */
+/* An iterator over entries and their locators. The fields from `at` on describe the entry that was read last. */
 typedef struct {
     sl_reader in;
     sl_reader locators;
@@ -224,12 +224,12 @@ typedef struct {
     uint64_t index_next;
     int kind;
     unsigned level;
-    bool is_batch; /* Whether entries may be deletions: see sl_tail_merge. */
+    bool is_batch; /* True for a batch, whose entries may contain SL_BATCH_DELETE or SL_BATCH_PUT. */
 
     size_t at;
     size_t key_end; /* The key of a dict or set is at [at, key_end). */
     size_t slot_at;
-    size_t slot_end; /* The end without the fingerprints that follow a digest. */
+    size_t slot_end; /* The end of the slot or digest. Fingerprints may follow the digest. */
     uint64_t covered;
     uint64_t lsn;
     uint64_t node;
@@ -244,11 +244,11 @@ int sl_entries_open_loose(sl_entries *it, int kind, unsigned level, const uint8_
 /* Iterate over the tail of a parsed root of any kind except str and bytes. */
 void sl_entries_open_tail(sl_entries *it, const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn,
                           const sl_root *root);
-/* Read the next entry. Return SL_END after the last entry if no bytes are left over, or SL_MALFORMED. */
+/* Read the next entry. After the last entry, return SL_END, or SL_MALFORMED if bytes are left over. */
 int sl_entries_next(sl_entries *it);
 bool sl_read_locator(sl_reader *in, uint64_t home_lsn, uint64_t *lsn, uint64_t *node);
 void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node);
-/* Copy the input's locators up to `end`. LSN 0 becomes `home_lsn`. */
+/* Copy the locators of `from` up to offset `end`. Replace LSN 0 by `home_lsn`. */
 int sl_copy_locators(sl_writer *out, sl_reader from, size_t end, uint64_t home_lsn);
 
 static inline bool sl_is_sorted(int kind) { return kind >= SL_KIND_DICT && kind <= SL_KIND_FROZENSET; }
@@ -260,12 +260,12 @@ static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes 
 /* --- identity (blake2b.c) ------------------------------------------------------------------------- */
 
 enum { SL_HASH_BLOCK_SIZE = 128, SL_MAC_KEY_SIZE = 32 };
-enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* The types of records. */
+enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* Record types. */
 
-/* A digest in progress: begin, add, end. */
+/* A digest in progress: call sl_hash_begin, then sl_hash_add for each part, then sl_hash_end. */
 typedef struct {
     uint64_t h[8];
-    /* The number of compressed bytes. The digest would be wrong from 2^64 bytes on, which cannot occur. */
+    /* The number of bytes compressed so far. It would overflow at 2^64 bytes, which cannot occur. */
     uint64_t hashed;
     size_t held;
     uint8_t block[SL_HASH_BLOCK_SIZE];
@@ -278,7 +278,7 @@ void sl_hash_end(sl_hash *hash, uint8_t digest[SL_DIGEST_SIZE]);
 
 /* --- checkpoints (identity.c) ---------------------------------------------------------------------- */
 
-/* The indices of the numbers of sl_checkpoint_encode, in order. */
+/* Indices into the `numbers` argument of sl_checkpoint_encode. */
 enum {
     SL_NUMBER_THREAD,
     SL_NUMBER_BRANCH,
@@ -320,43 +320,44 @@ typedef struct {
 } sl_entry_row;
 
 void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const uint8_t *known, size_t known_size);
-/* Write the envelope of a record without the checksum (SL_ENVELOPE_REST_SIZE bytes). The flags mark the record
- * as the last one of its transaction. */
+/* Write a record's envelope except the checksum (SL_ENVELOPE_REST_SIZE bytes). The flags mark the record as the last
+ * one of its transaction. */
 void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
                      uint64_t row_count);
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
-/* Read a held node. Return SL_WANTED if the node is not held. */
+/* Find a node in `step->held`. If it is not there, set `step->wanted` and return SL_WANTED. */
 int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);
-/* Read the next held node. Its type and digest are at `at` of the input. Return SL_END after the last node. */
+/* Read the next held node. Set `at` to the offset of its type and digest. Return SL_END after the last node. */
 int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);
-/* Return the free room after the gathered nodes. */
+/* Return the unused part of `step->nodes`. */
 sl_output sl_step_room(sl_step *step);
-/* Add the node that was written into the room, or find an equal row or known leaf. */
+/* Add the node that was written to sl_step_room. If the step or `step->known` has an equal node, use that one
+ * instead. */
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
-/* Set the location of the last node to that of a row. */
+/* Select the node of `row`, as if it were the node made last. */
 void sl_step_place_row(sl_step *step, uint64_t row);
-/* Write a ref to the node that was made last. */
+/* Write a ref to the node that was made or selected last. */
 void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step);
-/* Write the slot of a checked item. `is_top` is true if it is the value of a channel. Uses the scratch from
- * `scratch_at` on. */
+/* Write the slot of `item`, which has been checked. `is_top` is true if the item is a channel's value. Uses
+ * `step->scratch` from `scratch_at` on. */
 int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
                      sl_writer *entries, sl_writer *locators);
 
-/* Append entries to a list, and close its full chunks. Uses the scratch. */
+/* Append entries to a list, and close every chunk that ends in its tail. Uses `step->scratch`. */
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
                            const sl_entry_row *added);
-/* Apply the gathered changes to the state's root, and close its full chunks. Uses the scratch. */
+/* Apply the gathered changes to the state's root, and close every chunk that ends in its tail. Uses `step->scratch`. */
 int sl_step_merge_closing(sl_step *step, const sl_node_view *root);
 /* Merge a batch into the tail of a dict or set, and write the new tail to `row`. Unlike sl_tail_merge, this does not
- * check whether chunks close. `below` is the node that ends where the tail begins, or NULL if it is unknown. */
+ * check whether chunks close. `below` is the node whose entries precede the tail, or NULL if it is unknown. */
 int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
                        size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
                        sl_entry_row *row);
-/* Make the state's new root from all changes. Return SL_ABSENT if the state still equals `state_digest`. */
+/* Apply all changes, and make the state's new root. Return SL_ABSENT if its digest is still `state_digest`. */
 int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
                    size_t changes_size);
-/* Find the list at a key of the state, and the location of its ref. Return SL_ABSENT if a step cannot append to
- * it. */
+/* Find the state's entry for `key`, which must refer to the root of a list. Return SL_ABSENT if the entry is missing or
+ * does not refer to a root. */
 int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */

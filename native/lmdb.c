@@ -1,7 +1,7 @@
-/* One page of a tree in LMDB's file (LMDB 0.9 on 64-bit machines: MDB_page, MDB_node in its mdb.c).
+/* Checks and reads the tree pages of LMDB's file (LMDB 0.9 on 64-bit machines: see MDB_page and MDB_node in its mdb.c).
  *
- * LMDB trusts its pages; this code does not. A page that passes contains only its nodes, in order, so that
- * every look-up by its keys finds the right node.
+ * LMDB trusts its pages; this code does not. A page that passes contains nothing but nodes, in the order of their keys,
+ * so every look-up finds the right node.
  *
  * Trust: none in the bytes. All numbers are in native byte order, as LMDB writes them.
  * Invariants: a returned node is inside the page, with key and data. Keys ascend strictly. */
@@ -57,7 +57,7 @@ static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_
     return (left > right) - (left < right);
 }
 
-/* Check the node at `at`, which may be any number. Return SL_PAGE_SOUND if the node is inside the page. */
+/* Read the node at offset `at`, which may be any number. Return SL_PAGE_SOUND, or a fault. */
 static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_branch, sl_lmdb_node *node)
 {
     if (at % 2 != 0 || at > size || size - at < NODE_HEADER_SIZE) {
@@ -71,7 +71,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
         return SL_PAGE_NODES;
     }
     size_t data_at = at + NODE_HEADER_SIZE + key_size;
-    if (is_branch) { /* The three numbers together are the page number of the child. */
+    if (is_branch) { /* In a branch, these three numbers form the page number of the child. */
         *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, 0, low | flags << 32, data_at};
         return SL_PAGE_SOUND;
     }
@@ -127,7 +127,7 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
         if (facts->fault != SL_PAGE_SOUND) {
             return SL_OK;
         }
-        /* LMDB never reads this key, so it may have any value. */
+        /* LMDB never reads the key of a branch's first child, so that key may have any value. */
         bool is_first_child = is_branch && index == 0;
         if (has_integer_keys && !is_first_child && node.key_size != 8) {
             facts->fault = SL_PAGE_NODES;
@@ -155,7 +155,7 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
             nodes[listed++] = node;
         }
     }
-    /* Each node is after `upper`, so the sizes agree only if the nodes fill the space without overlap. */
+    /* All nodes are at or after `upper`. If the sizes differ, the nodes overlap or leave a gap. */
     if (used != size - upper) {
         facts->fault = SL_PAGE_BOUNDS;
     }
@@ -182,15 +182,14 @@ int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number)
     return facts.number == number && facts.kind == SL_PAGE_LEAF ? SL_PAGE_SOUND : SL_PAGE_OTHER;
 }
 
-/* --- the free list, where LMDB has mapped the file ------------------------------------ */
+/* --- the free list in LMDB's map of the file ------------------------------------------ */
 
 static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
 {
     return number < map->page_count ? map->bytes + number * map->page_size : NULL;
 }
 
-/* Return true if a list of pages contains `number`. The list has a count, and then the pages in descending
- * order. */
+/* Return true if a list of pages contains `number`. A list is a count, then page numbers in descending order. */
 static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
 {
     uint64_t low = 0;
@@ -213,14 +212,14 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
     return false;
 }
 
-/* Return true if a node of the free list names the page `number`. */
+/* Return true if a node of the free list lists the page `number`. */
 static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
         return list_has(page + node->data_at, node->value, number);
     }
     uint64_t first = load_u64(page + node->data_at);
-    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* The value has 32 bits. */
+    uint64_t size = (uint64_t)PAGE_HEADER_SIZE + node->value; /* The sum cannot overflow: node->value has 32 bits. */
     const uint8_t *list = map_page(map, first);
     if (list == NULL || size > (map->page_count - first) * map->page_size) {
         return false;
@@ -277,7 +276,7 @@ static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
     }
 }
 
-/* The contents of the meta page of a commit that is the last one. */
+/* The fields of the last commit's meta page that this file uses. */
 typedef struct {
     lmdb_map map;
     uint64_t free_root;
@@ -295,9 +294,9 @@ static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_
     return load_u64(page + META_TRANSACTION_AT) == transaction && last_page < UINT64_MAX / PAGE_SIZE_MAX;
 }
 
-/* Return true if a commit is still the last one. The second later commit overwrites this commit's meta page and
- * the pages that it freed, perhaps while they are read. But the meta page of the first later commit exists
- * before that. */
+/* Return true if no commit has followed the commit N = `transaction`. Commit N + 2 may overwrite the meta page of
+ * commit N, and pages that commit N freed, while this kernel reads them. Commit N + 1 has written the other meta page
+ * before, so it is enough to check that page. */
 static bool is_last(const lmdb_meta *meta, uint64_t transaction)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -311,8 +310,9 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
            is_last(&meta, transaction);
 }
 
-/* Return the number in a page's header. If LMDB made the page in its own memory, `page` may point before the
- * page. The address is still in the same system page, so it can be read, and the number is only compared. */
+/* Return the page number in the header at `page`. A page of a write transaction is in LMDB's own memory, where `page`
+ * may point before its header. Even then, reading is safe, because the address is in the same system page, and the
+ * number is wrong but only compared. */
 #ifdef __GNUC__
 __attribute__((noinline, no_sanitize("address")))
 #endif
@@ -326,8 +326,8 @@ static uint64_t number_borne(const uint8_t *page)
     return load_u64(number);
 }
 
-/* The layout of a cached fact about a page in a commit. Several threads may share the cache, so an entry is one
- * word. */
+/* The layout of an entry of sl_lmdb_seen: two flags, the low bits of the commit's number, and the page number.
+ * Several threads may share the cache, so an entry is one word. */
 enum { SEEN_IN_USE = 1, SEEN_SOUND = 2, SEEN_FLAGS = 3, SEEN_COMMIT_BITS = 22, SEEN_PAGE_AT = 24 };
 
 static uint64_t seen_entry(uint64_t transaction, uint64_t number)
@@ -401,7 +401,7 @@ static bool row_open(const uint8_t *page, size_t size, uint64_t index, const uin
     return seal == sl_load_be(row + sealed_size, SL_SEAL_SIZE);
 }
 
-/* Return the index of the node in a valid leaf whose key is at `key_at`, or `count`. */
+/* Return the index of the node whose key is at offset `key_at` in a valid leaf, or `count` if there is none. */
 static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
 {
     uint64_t index = 0;
@@ -436,7 +436,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     if (!leaf_is_sound(page, size, map, transaction, seen)) {
         return SL_FALLBACK;
     }
-    /* Check this again, because the page may have been damaged since it was cached. */
+    /* Check `lower` again, because the page may have been damaged since the cache recorded it as sound. */
     size_t lower = (size_t)load_u16(page + LOWER_AT);
     uint64_t node_count = lower > PAGE_HEADER_SIZE && lower <= size ? (lower - PAGE_HEADER_SIZE) / POINTER_SIZE : 0;
     uint64_t index = row_index(page, node_count, (size_t)(at - page));

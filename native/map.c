@@ -1,7 +1,8 @@
-/* Kernels for dicts and sets: find a key, and merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
+/* Finds keys in dicts and sets, and merges sorted batches into a root's tail (FORMAT.md 4.2, 4.3).
  *
- * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys. A merge
- * succeeds only if it changes nothing but an open tail. So the result equals a tree built from scratch. */
+ * Trust: none.
+ * Invariants: entries are compared and written in ascending order of their encoded keys. A merge succeeds only if it
+ * changes nothing but an open tail, so the result equals a tree built from scratch. */
 #include "internal.h"
 
 int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
@@ -34,7 +35,7 @@ int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t 
     return SL_OK;
 }
 
-/* The two sides of a merge, and the output, which has the entries first and the locators from `locators_at` on. */
+/* The two inputs of a merge, and the output. Entries and locators are gathered separately. */
 typedef struct {
     sl_entries old;
     sl_entries batch;
@@ -42,9 +43,9 @@ typedef struct {
     int batch_status;
     sl_writer entries;
     sl_writer locators;
-    size_t entries_at; /* The offset after the room for a head. */
+    size_t entries_at; /* The offset of the first entry. Space for a head precedes it. */
     uint64_t count;
-    bool is_open; /* Whether to skip the check that no chunk closes. */
+    bool is_open; /* True to skip the check that no chunk closes. */
 } merge;
 
 enum { VARINT_SIZE_MAX = 10 };
@@ -63,14 +64,15 @@ static bool merge_put(merge *m, const sl_entries *from, bool is_new)
         return true;
     }
     size_t size = m->entries.at - m->entries_at;
-    /* The key of an unchanged entry did not close a chunk before, so only the size can close a chunk now. */
+    /* This old entry, at this index, did not close a chunk before, so only the size can close a chunk now. */
     if (!is_new && m->count == from->index_next) {
         return size < SL_CHUNK_SIZE_CLOSE;
     }
     return !sl_chunk_closes(from, m->count, size);
 }
 
-/* Advance the side with the smaller key, or both if the keys are equal. Return SL_END when both are done. */
+/* Write the entry with the smaller key. If the keys are equal, the batch's entry replaces the old entry. Return
+ * SL_END when both sides are done, or SL_FALLBACK if a chunk closes. */
 static int merge_step(merge *m)
 {
     bool has_old = m->old_status == SL_OK;
@@ -118,7 +120,7 @@ static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root
     return SL_OK;
 }
 
-/* Return true if all keys of the batch belong in the tail, which is the case if the first key does. */
+/* Return true if all keys of the batch belong in the tail. Keys ascend, so it is enough to check the first one. */
 static bool merge_is_in_tail(const merge *m, const sl_root *root)
 {
     if (root->head.level_count == 0 || m->batch_status != SL_OK) {
@@ -128,7 +130,7 @@ static bool merge_is_in_tail(const merge *m, const sl_root *root)
                                                       sl_key_size(&m->old)) >= 0;
 }
 
-/* Read the first entry of both sides. */
+/* Read the first entry of each side. */
 static void merge_begin(merge *m)
 {
     m->batch.is_batch = true;
@@ -174,7 +176,8 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     return status == SL_END ? merge_finish(&m, data, &root, out) : status;
 }
 
-/* Return true if all keys of the batch follow the last key of a node, so that they belong in an empty tail. */
+/* Return true if the tail is empty and all keys of the batch follow the last key of `below`, so that they belong in
+ * the tail. */
 static bool merge_is_behind(const merge *m, int kind, const sl_node_view *below)
 {
     sl_entries it;

@@ -1,8 +1,7 @@
-/* msgpack (github.com/msgpack/msgpack/blob/master/spec.md): find the boundaries of the items in one encoded
- * array.
+/* Finds the boundaries of the items in one msgpack array (github.com/msgpack/msgpack/blob/master/spec.md).
  *
  * Trust: none. The code counts the items still to come, so nesting needs neither recursion nor a stack. Text is
- * not checked for UTF-8, because items are returned as bytes, which their reader decodes.
+ * not checked for UTF-8, because the program that decodes the items checks it.
  * Invariants: an item takes at least one byte, so a count above the number of bytes left is rejected before
  * use. The number of items to come never exceeds the size of the input. */
 #include "internal.h"
@@ -25,16 +24,16 @@ static bool read_be(sl_reader *in, size_t size, uint64_t *value)
     return true;
 }
 
-/* Read a big-endian number of `size` bytes. Skip that many bytes, and `extra` bytes. */
+/* Read a big-endian number of `size` bytes, the payload's size. Skip the payload and `extra` more bytes. */
 static bool skip_sized(sl_reader *in, size_t size, size_t extra)
 {
     uint64_t payload;
-    /* The payload is at most 2^32, so the sum does not overflow. */
+    /* The payload is smaller than 2^32 bytes, so the sum does not overflow. */
     return read_be(in, size, &payload) && sl_skip(in, payload + extra);
 }
 
-/* Skip an item's head, and also the rest of the item unless it is an array or a map. `children` is the number
- * of items in an array or map, and 0 otherwise. */
+/* Skip an item's head, and also the rest of the item unless it is an array or a map. Set `children` to the number of
+ * items in the array or map (keys and values), and otherwise to 0. */
 static bool open_item(sl_reader *in, uint64_t *children)
 {
     *children = 0;
@@ -93,7 +92,7 @@ static bool skip_item(sl_reader *in)
     return true;
 }
 
-/* Read the head of an array in its shortest form. */
+/* Read the head of an array. Return false unless it has its shortest form. */
 static bool open_array(sl_reader *in, uint64_t *count)
 {
     if (!sl_has(in, 1)) {

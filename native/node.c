@@ -1,4 +1,4 @@
-/* Kernels that parse, iterate, copy and summarise roots and chunks (FORMAT.md 4.1 to 4.3).
+/* Parses, copies and summarises roots and chunks, and iterates over their entries (FORMAT.md 4.1 to 4.3).
  *
  * Trust: none. One iterator reads entries of every kind and level from a root's tail, a chunk, or a caller's
  * buffers.
@@ -52,7 +52,7 @@ static bool root_key_read(sl_reader *in, sl_root_head *head)
     return sl_skip(in, head->key_size);
 }
 
-/* Read the open levels, and add the entries below them to `covered`. */
+/* Read the open levels, and add the number of entries that they cover to `covered`. */
 static bool root_levels_read(sl_reader *in, sl_reader *locators, uint64_t home_lsn, sl_root_head *head,
                              uint64_t *covered)
 {
@@ -66,7 +66,7 @@ static bool root_levels_read(sl_reader *in, sl_reader *locators, uint64_t home_l
             return false;
         }
         if (level->covered == 0) {
-            if (i == 0) { /* The highest level exists because a chunk closed below it. */
+            if (i == 0) { /* The highest level exists only because a chunk closed below it, so it is not empty. */
                 return false;
             }
             continue;
@@ -181,7 +181,7 @@ int sl_entries_open(sl_entries *it, const uint8_t *data, size_t size, size_t con
     return SL_OK;
 }
 
-/* Read the key or element of a dict or set. Keys must ascend. */
+/* Read the key of a dict entry, or the element of a set. Return false unless it follows the previous one in order. */
 static bool key_read(sl_entries *it, size_t previous_at, size_t previous_end)
 {
     sl_reader *in = &it->in;
@@ -217,7 +217,7 @@ static bool upper_entry_read(sl_entries *it)
     return true;
 }
 
-/* Read the marker of a batch, if there is one. */
+/* Read the marker of a batch entry, if it has one. Return false if a set's entry has none. */
 static bool marker_read(sl_entries *it, bool *is_marker)
 {
     sl_reader *in = &it->in;
@@ -341,7 +341,7 @@ int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int 
                      sl_output *out)
 {
     sl_entries it;
-    /* The fingerprints are gathered at the front, and then moved after covered ++ digest. */
+    /* The fingerprints are gathered at the beginning of `out`, and later moved behind the count and the digest. */
     sl_writer fingerprints = sl_writer_of(out);
     uint64_t covered = 0;
     int status = sl_entries_open(&it, data, size, content_size, 0, false, kind);

@@ -1,4 +1,4 @@
-/* Kernels that locate the parts of a record and its nodes (FORMAT.md 3).
+/* Locates the parts of a record, and its nodes (FORMAT.md 3).
  *
  * Trust: none. The caller checks the checksum and versions.
  * Invariants: a returned location is inside the record. sl_record_nodes also checks that the table and the
@@ -22,7 +22,7 @@ typedef struct {
     uint64_t count; /* The number of nodes, including vacuumed nodes. */
     uint64_t row_count;
     size_t row_size;
-    size_t width;   /* The width in bytes of the numbers in a row. */
+    size_t width;   /* The size in bytes of each number in a row. */
     /* The offset of the type in a row. The last two numbers of a row are the end of the content and the end of
      * the node. */
     size_t type_at;
@@ -48,7 +48,7 @@ static uint64_t nodes_end(const node_table *table)
     return table->row_count > 0 ? row_end(table, table->row_count - 1) : 0;
 }
 
-/* Read the head of a short record's table: the number of rows, and the width of their numbers. */
+/* Skip the body of a short record. Read the head of its table: the number of rows, and the width of their numbers. */
 static bool short_rows_open(sl_reader *in, node_table *table)
 {
     uint64_t head;
@@ -76,7 +76,7 @@ static bool full_rows_open(sl_reader *in, node_table *table)
     return sl_skip(in, table->body_size);
 }
 
-/* Return true if the rows of a short record have the smallest width and valid node numbers. Count the nodes. */
+/* Return true if the rows of a short record have the smallest possible width and valid node numbers. Set `count`. */
 static bool short_rows_check(node_table *table)
 {
     uint64_t greatest = nodes_end(table);
@@ -113,7 +113,7 @@ static bool table_open(const uint8_t *record, size_t size, node_table *table)
     return (!table->is_short || short_rows_check(table)) && table->count <= NODES_MAX;
 }
 
-/* Read the location of a row's node, without its digest. */
+/* Read the type and location of the node in a row, but not its digest. */
 static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
 {
     const uint8_t *at = table->rows + row * table->row_size;
@@ -189,7 +189,7 @@ static int node_find(const node_table *table, const uint8_t *record, uint64_t nu
     if (place->type != (uint64_t)type || memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {
         return SL_ABSENT;
     }
-    if (!table->is_short) { /* The content has not been compared with the row's digest. */
+    if (!table->is_short) { /* Only the digest in the row was compared so far, not the content. */
         SL_REQUIRE(sl_node_digest(type, record + place->content_at, (size_t)place->content_size, place->digest) ==
                    SL_OK);
         if (memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {

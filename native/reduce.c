@@ -1,8 +1,8 @@
-/* Reducers on two whole CBOR items: addition, comparison, merge of maps, and union of sets.
+/* Applies reducers to two whole CBOR items: addition, comparison, merge of maps, and union of sets.
  *
  * Trust: none. Both items are checked in full before anything is built from them.
- * Invariants: results are canonical, and equal those of Python's operators on the decoded values. If this
- * cannot be decided cheaply, the result is SL_FALLBACK. Nested maps use a stack. */
+ * Invariants: results are canonical, and equal those of Python's operators on the decoded values. If a kernel
+ * cannot compute the result cheaply, it returns SL_FALLBACK. Nested maps use a stack, not recursion. */
 #include "internal.h"
 
 #include <math.h>
@@ -191,7 +191,7 @@ int sl_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
 
 /* --- merges --------------------------------------------------------------------------------------- */
 
-/* A container in progress, whose count is known only at its end. It reserves room for the largest head. */
+/* A container in progress. Its count is known only at its end, so frame_open reserves space for the largest head. */
 typedef struct {
     uint64_t a_left;
     uint64_t b_left;
@@ -225,7 +225,7 @@ static void frame_close(sl_writer *out, const frame *closing)
 
 static bool is_map_next(const sl_reader *in) { return sl_has(in, 1) && in->bytes[in->at] >> 5 == 5; }
 
-/* Find the side whose key comes first: -1 for a, 1 for b, 0 if equal. A side without pairs comes last. */
+/* Set `order` to -1 if the next key of `a` comes first, 1 for `b`, 0 if equal. A side without pairs comes last. */
 static bool pair_order(const frame *top, sl_reader a, sl_reader b, int *order)
 {
     size_t a_at = a.at;
@@ -314,7 +314,7 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
             frame nested;
             SL_REQUIRE(pair_meet(top, &a_in, &b_in, deep != 0, &writer, &nested));
             if (nested.shape == SL_ITEM_MAP) {
-                /* This holds, because both items passed the check of depth. */
+                /* This always holds, because both items passed the depth check of sl_item_whole. */
                 SL_REQUIRE(depth < SL_DEPTH_MAX);
                 stack[depth++] = nested;
             }
@@ -323,7 +323,7 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
     return sl_finish(&writer, writer.at, out);
 }
 
-/* The current element of one side. It is kept so that each element is read once. */
+/* One input of a union, and its current element, which is stored so that each element is read only once. */
 typedef struct {
     sl_reader in;
     size_t at;

@@ -1,4 +1,4 @@
-/* Kernels that find the ends of chunks and pieces, find positions, and append (FORMAT.md 4.4, 4.5).
+/* Finds the ends of chunks and pieces, finds positions, and appends (FORMAT.md 4.4, 4.5).
  *
  * Trust: none. A function that builds a node copies only what the iterator has checked.
  * Invariant: a root from sl_tail_append equals one that is built from scratch, because the function returns
@@ -7,7 +7,7 @@
 
 /* --- hashing -------------------------------------------------------------------------------------- */
 
-/* The function mix of FORMAT.md 4.5 (splitmix64: Steele, Lea, Flood 2014), as an expression so that GEAR is a
+/* The function `mix` of FORMAT.md 4.5 (splitmix64: Steele, Lea, Flood 2014), written as macros so that GEAR is a
  * constant. */
 #define MIX_1(x) ((x) + UINT64_C(0x9E3779B97F4A7C15))
 #define MIX_2(x) (((x) ^ ((x) >> 30)) * UINT64_C(0xBF58476D1CE4E5B9))
@@ -207,7 +207,7 @@ int sl_fingerprint_find(const uint8_t *data, size_t size, size_t content_size, i
     }
     while ((status = sl_entries_next(&it)) == SL_OK) {
         const uint8_t *fingerprints = data + (it.level == 0 ? it.at : it.slot_end);
-        for (uint64_t i = 0; i < it.covered; i++) { /* Here, covered is at most 128. */
+        for (uint64_t i = 0; i < it.covered; i++) { /* At levels 0 and 1, `covered` is at most 128. */
             if (base + i >= start && sl_load_be(fingerprints + 2 * i, 2) == fingerprint) {
                 *position = base + i;
                 return SL_OK;

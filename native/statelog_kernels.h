@@ -1,12 +1,12 @@
 /* The public header of the statelog kernels.
  *
- * Bytes in, bytes out: no I/O, no mutable globals, no allocation, no recursion on input, re-entrant. Every
- * input is untrusted. For bytes that FORMAT.md does not allow, a function returns SL_MALFORMED. Every function
- * returns a status, and writes results only with SL_OK. After any other status, the bytes of an output buffer
- * are unspecified and its sizes are unchanged.
+ * Bytes in, bytes out: the kernels do no I/O, allocate nothing, have no mutable globals, and are re-entrant. The
+ * input cannot cause unbounded recursion. Every input is untrusted. For bytes that FORMAT.md does not allow, a
+ * function returns SL_MALFORMED. Unless its comment says otherwise, a function returns a status, and writes results
+ * only with SL_OK. After any other status, the bytes of an output buffer are unspecified and its sizes are unchanged.
  *
- * A node is `size` bytes: `content_size` bytes of content, then its locators. `home_lsn` is the LSN of its
- * record. Locators with LSN 0 are returned with home_lsn instead. */
+ * A node is `size` bytes: `content_size` bytes of content, then its locators. `home_lsn` is the LSN of the node's
+ * record. In results, it replaces LSN 0 of a locator. */
 #ifndef STATELOG_KERNELS_H
 #define STATELOG_KERNELS_H
 
@@ -21,9 +21,9 @@ enum {
     SL_FALLBACK = 2,  /* Valid input that this kernel does not support: take the general path. */
     SL_ABSENT = 3,    /* Not found. */
     SL_TYPE = 4,      /* The types of a reducer's two values do not match. */
-    SL_USAGE = 5,     /* Invalid arguments, which are a fault of the caller. */
+    SL_USAGE = 5,     /* Invalid arguments: a bug of the caller. */
     SL_SPACE = 6,     /* The output buffer is too small. */
-    SL_WANTED = 7     /* A step needs another node, which it names. */
+    SL_WANTED = 7     /* A step needs a node that the caller did not pass: see `sl_step.wanted`. */
 };
 
 enum {
@@ -42,8 +42,8 @@ enum {
     SL_LEVELS_MAX = 64,
     SL_CHUNK_ENTRIES_MAX = 128, /* FORMAT.md 4.5 */
     SL_PIECE_SIZE_MIN = 2048,   /* FORMAT.md 4.4 */
-    SL_BATCH_DELETE = 0xFE,     /* Markers in the batches of sl_tail_merge. */
-    SL_BATCH_PUT = 0xFF         /* No CBOR item and no ref begins with them. */
+    SL_BATCH_DELETE = 0xFE,     /* In a batch of sl_tail_merge, follows a key or element to delete. */
+    SL_BATCH_PUT = 0xFF         /* Follows a set element to add. No CBOR item or ref begins with either marker. */
 };
 
 /* A caller's buffer of `capacity` bytes. A kernel sets `size`, and for nodes `content_size`. */
@@ -79,7 +79,7 @@ typedef struct {
     uint64_t at;
     uint64_t slot_at; /* The offset of the slot, or of the digest at level >= 1. */
     uint64_t end;
-    uint64_t covered; /* It is 1 at level 0. */
+    uint64_t covered; /* The number of level-0 entries below this entry; 1 at level 0. */
     uint64_t lsn;     /* 0 if the slot has no ref. */
     uint64_t node;
 } sl_entry;
@@ -116,7 +116,7 @@ typedef struct {
     uint64_t content_size;
     uint64_t total_size;
     uint64_t number;
-    uint8_t digest[24]; /* The 20 bytes of the digest, from the row or else computed from the content. */
+    uint8_t digest[24]; /* 20 bytes. Copied from the row, or computed from the content if the row has no digest. */
 } sl_node_place;
 
 typedef struct {
@@ -155,11 +155,11 @@ typedef struct {
 } sl_record_facts;
 
 enum {
-    SL_PAGE_BRANCH = 1, /* The values are LMDB's flags of a page. */
+    SL_PAGE_BRANCH = 1, /* LMDB's page flags. */
     SL_PAGE_LEAF = 2,
-    SL_LMDB_LONG = 1, /* LMDB's flag of a node: its data is the first page of its value. */
-    SL_LMDB_TABLE = 2, /* LMDB's flag of a node: its data is the record of a table. */
-    SL_LMDB_OWN = -1,  /* These values are returned instead of a page's number. */
+    SL_LMDB_LONG = 1, /* LMDB's node flag: the data is the number of the value's first page. */
+    SL_LMDB_TABLE = 2, /* LMDB's node flag: the data is the record of a table. */
+    SL_LMDB_OWN = -1,  /* sl_lmdb_page_in_use returns these instead of a page number. */
     SL_LMDB_FREE = -2
 };
 
@@ -174,7 +174,7 @@ enum { /* The faults of an LMDB page. */
 };
 
 typedef struct {
-    uint64_t number; /* The number in the page's header. */
+    uint64_t number; /* The page number in the header. */
     uint64_t kind;
     uint64_t count;  /* The number of nodes. */
     uint64_t listed; /* The number of returned nodes. */
@@ -189,8 +189,8 @@ typedef struct {
     uint64_t data_at;
 } sl_lmdb_node;
 
-/* The output and working memory of one step at a time. Rows and nodes go into the record unchanged: a row is a
- * row of the node table (FORMAT.md 3). In refs, LSN 0 stands for the record being built. */
+/* The output and working memory of a step, for one step at a time. The rows (of the node table, FORMAT.md 3) and the
+ * nodes are copied into the record unchanged. In refs, LSN 0 stands for the record being built. */
 enum {
     SL_ROW_SIZE = 29,
     SL_STEP_ROWS_MAX = 256,
@@ -199,13 +199,13 @@ enum {
     SL_STEP_SCRATCH_SIZE = 65536,
     SL_STEP_LISTS_MAX = 8,     /* The maximum number of roots that are held for the next step. */
     SL_STEP_HELD_SIZE = 49152, /* The maximum total size of the held roots. */
-    SL_STEP_LEVELS = 2 /* The number of levels above the entries of a list or a state that a step may add to. */
+    SL_STEP_LEVELS = 2 /* A step may add to this number of levels above the entries. */
 };
 
 typedef struct {
-    uint64_t root_row; /* The row of the state's root. sl_step_make describes the output up to `page_end`. */
+    uint64_t root_row; /* The row of the state's root. */
     uint64_t row_count; /* 0 if the state does not change. */
-    uint64_t nodes_at;
+    uint64_t nodes_at; /* An offset in `out`, as are `record_end` and `page_end`: see sl_step_make. */
     uint64_t record_end;
     uint64_t page_end;
     /* The number of leaves of 4096 bytes or more, which the caller looks up in the whole store. */
@@ -220,17 +220,17 @@ typedef struct {
 } sl_step_wanted;
 
 typedef struct {
-    sl_step_made made;     /* Set with SL_OK. */
-    sl_step_wanted wanted; /* Set with SL_WANTED. */
+    sl_step_made made;     /* Valid after SL_OK. */
+    sl_step_wanted wanted; /* Valid after SL_WANTED, and after sl_step_list. */
     const uint8_t *held;   /* See sl_step_make. */
     size_t held_size;
     const uint8_t *known;
     size_t known_size;
-    uint64_t row; /* The row of the last node made, and then its offset in `nodes`. */
+    uint64_t row; /* The last node made: its row, and then its offsets in `nodes`. */
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
-    uint64_t home_lsn; /* The LSN of a known leaf, whose number is then `row`, or 0 for a new node. */
+    uint64_t home_lsn; /* 0 for a new node. For a known leaf, its LSN; `row` is then its node number. */
     uint8_t digest[24];
     uint64_t nodes_size;
     uint64_t change_count;
@@ -238,7 +238,7 @@ typedef struct {
     uint64_t locators_size;
     uint64_t list_count;
     uint64_t list_rows[SL_STEP_LISTS_MAX];               /* The rows of the roots of changed lists. */
-    /* The digests of the former roots of these lists. The last one belongs to the state. */
+    /* The digests that the roots of these lists had before, and then that of the state's root. */
     const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX];
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];
@@ -256,9 +256,9 @@ enum { /* The node that a walk has reached. */
 
 typedef struct {
     uint64_t item_at;   /* The offset of the item in the record, if it was found. */
-    uint64_t item_size; /* 0 if the walk continues in another record. */
-    uint64_t lsn;       /* The LSN of the record of the next node. */
-    uint64_t is_marked; /* Whether the dict has the key `mark`. */
+    uint64_t item_size; /* 0 if the walk continues in the record `lsn`. */
+    uint64_t lsn;       /* The LSN of the record that contains the next node. */
+    uint64_t is_marked; /* 1 if the dict has the key `mark`. */
     uint64_t stage;
     uint64_t node;
     uint64_t position;  /* The position relative to the next node. */
@@ -266,15 +266,16 @@ typedef struct {
 } sl_walk;
 
 /* cbor.c: the profile of FORMAT.md 7 */
-int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at is set with SL_MALFORMED. */
+/* Sets error_at only if it returns SL_MALFORMED. */
+int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at);
 /* This function reads only the head. */
 int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count);
 /* This function reads the whole item. */
 int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity);
 int sl_cbor_map_get(const uint8_t *data, size_t size, const uint8_t *key, size_t key_size, uint64_t *span);
 
-/* msgpack.c: the items of one encoded array with the shortest head. FORMAT.md and the store do not use msgpack;
- * other programs' serialisers emit it. */
+/* msgpack.c: finds the items of one encoded array, whose head must have its shortest form. FORMAT.md and the store do
+ * not use msgpack; the serialisers of other programs write it. */
 /* This function reads only the head. */
 int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count);
 /* This function reads the whole array. */
@@ -289,7 +290,8 @@ int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint6
 int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
                      sl_output *out);
 
-/* edit.c: replaces entries [start, stop) of a chunk. Afterwards, it closes at its end (is_closed) or nowhere. */
+/* edit.c: replaces entries [start, stop) of a chunk. The new chunk must close only at its end (is_closed) or nowhere
+ * (not is_closed). SL_FALLBACK: it would close elsewhere. */
 int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int kind,
                      uint64_t start, uint64_t stop, const uint8_t *entries, size_t entries_size,
                      const uint8_t *locators, size_t locators_size, uint64_t added, int is_closed, sl_output *out);
@@ -317,56 +319,56 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 /* record.c: the parts of a record, and its nodes (FORMAT.md 3) */
 int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts);
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
-/* Like sl_record_node, for a caller that knows the expected nodes: their type, `count` numbers of 8 bytes,
- * big-endian, and their digests. The result has three numbers for each node: the offset of its content, the
- * content's size, the node's size. SL_ABSENT: a node does not have that type and digest; `found` nodes precede
- * it. */
+/* Finds nodes of which the caller knows the type, the `count` numbers (8 bytes each, big-endian) and the digests.
+ * `places` receives three numbers for each node: the offset of its content, the size of its content, the size of the
+ * node. `found` is the number of nodes found, also after an error. SL_ABSENT: the next node is missing, or its type or
+ * digest differs. */
 int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
                    size_t count, uint64_t *places, uint64_t *found);
-/* Finds the remaining nodes, ascending. `count` is the number of all nodes, `row_count` that of the remaining
- * ones. */
+/* Returns the nodes that were not vacuumed, ascending. `count` is the number of all nodes, `row_count` the number of
+ * returned nodes. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
 
-/* walk.c: finds an item of a list under a key of a dict. Before the first call, set stage, node, position and digest,
- * and clear the other fields. After each call, continue with the record `lsn` until `item_size` is set. SL_FALLBACK: the
- * dict has more than one node, or the list or the item is stored in a form that a walk cannot read. SL_ABSENT: the key,
- * the position or a node is missing. */
+/* walk.c: finds an item of the list that a dict stores under `key`. Before the first call, set stage, node, position
+ * and digest, and clear the other fields. While `item_size` is 0, call again with the record `walk->lsn`. SL_FALLBACK:
+ * the dict has more than one node, or the list or the item is stored in a form that a walk cannot read. SL_ABSENT: the
+ * key, the position or a node is missing. */
 int sl_item_find(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *key, size_t key_size,
                  const uint8_t *mark, size_t mark_size, sl_walk *walk);
 
-/* vectors.c: the dot product of each of `count` rows of `dims` numbers with one vector. Sums wrap at 32 bits. */
+/* vectors.c: the dot products of one vector with `count` rows, of `dims` numbers each. Sums wrap at 32 bits. */
 int sl_rows_dot(const int8_t *rows, size_t count, size_t dims, const int16_t *vector, int32_t *sums);
 
-/* identity.c: digests of 20 bytes, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5). */
+/* identity.c: digests of 20 bytes, and checkpoint bodies, which contain digests (FORMAT.md 3 to 5). */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
 int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const uint8_t *previous, const uint8_t *body,
                     size_t body_size, const uint8_t *rows, size_t rows_size, uint8_t *digest);
 /* Output: the body, then the checkpoint's digest. content_size: size of the body. Items (id, metadata, ...) are
- * copied unchecked. numbers: SL_CHECKPOINT_NUMBERS of 8 bytes, big-endian, all ones for null: thread, branch,
- * version, parent branch, parent version, jump branch, jump version, depth, jump depth, root LSN, root node,
- * target, time. */
+ * copied unchecked. numbers: SL_CHECKPOINT_NUMBERS numbers of 8 bytes, big-endian; null has all bits set. In order:
+ * thread, branch, version, parent branch, parent version, jump branch, jump version, depth, jump depth, root LSN, root
+ * node, target, time. */
 enum { SL_CHECKPOINT_NUMBERS = 13 };
 int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,
                          const uint8_t *id, size_t id_size, const uint8_t *metadata, size_t metadata_size,
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
                          sl_output *out);
 
-/* commit.c: one step, from a head to the record of its next checkpoint. SL_FALLBACK: the step does not support
- * the change (for example, a chunk closes in the middle); take the general path.
+/* commit.c: makes one step, which encodes the record of the checkpoint after a head. SL_FALLBACK: the step does not
+ * support the change (for example, a chunk closes in the middle); take the general path.
  *
- * fixed: the numbers of sl_checkpoint_encode, with LSN and number of the parent's root; the LSN of the record,
- * 8 bytes; the digests of the parent and of its state; the chain digest so far. With a target, the step is a
+ * fixed: the numbers of sl_checkpoint_encode, with the LSN and node number of the parent's root; the LSN of the record,
+ * 8 bytes; the digests of the parent and of its state; the chain digest so far. If the target is not 0, the step is a
  * rollback.
- * held: nodes, joined, as a step returns them for the next one: type, digest, LSN (8), size (4), content size
- * (4), node. SL_WANTED: a needed node is not held, and `wanted` of the step names it. Call again with that
- * node.
+ * held: joined nodes, in the form in which a step returns them for the next step: type, digest, LSN (8), size (4),
+ * content size (4), node. SL_WANTED: `held` lacks the node that `step->wanted` names. Add the node and call again.
  * changes: one for each channel, ascending by key item: operation, number of items (4), size of the key item
- * (2), size of the key item of a keyed list (2; 0 for other lists), size of the payload (4), then these three.
- * known: digest, LSN (8) and number (4) of existing leaves. The step refers to these and does not make them
+ * (2), size of the key item of a keyed list (2; 0 for other lists), size of the payload (4), then the two key items and
+ * the payload.
+ * known: digest, LSN (8) and node number (4) of existing leaves. The step refers to these leaves and does not make them
  * again.
- * out: the digests of the checkpoint, of the chain with the record, and of the state; the record without its
- * checksum; the version page with the checkpoint's entry; the held nodes for the next step, unless the state
+ * out: the checkpoint's digest, the chain digest that includes the record, the digest of the state; the record without
+ * its checksum; the version page with the checkpoint's entry; the held nodes for the next step, unless the state
  * does not change. */
 enum {
     SL_STEP_PUT = 1,      /* An item, the channel's new value. */
@@ -379,21 +381,25 @@ int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_
                  size_t changes_size, const uint8_t *known, size_t known_size, const uint8_t *id, size_t id_size,
                  const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
                  const uint8_t *borrowed, size_t borrowed_size, const uint8_t *page, size_t page_size, sl_output *out);
-/* Finds the list of a channel; `wanted` of the step names its root. SL_ABSENT: a step cannot append to it. */
+/* Finds a channel's list, and sets `step->wanted` to its root. SL_ABSENT: the channel has no list that a step can
+ * append to. */
 int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held, size_t held_size, const uint8_t *key,
                  size_t key_size);
+/* Returns the fingerprints of items that are to be appended to a keyed list. SL_FALLBACK: an item has no key, or a
+ * fingerprint occurs twice or is in `prints`. */
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
                    const uint8_t *prints, size_t prints_size, sl_output *out);
 
-/* entry.c: the record of an event of an entry or a lease, and its index changes. SL_FALLBACK: take the general path.
+/* entry.c: encodes the record of an event (of an entry or a lease), and the index changes that follow from it.
+ * SL_FALLBACK: take the general path.
  *
  * fixed: numbers of 8 bytes, big-endian, in this order:
  *   thread, act, LSN of the record, time, creation, expiry, rank, time from which the entry may be claimed, number of
  *   claims; LSN (0: no value) and node number of the current root; 1 if the entry exists before the event;
  *   the current row of the key (LSN, expiry, order, rank, tag of 8 bytes, deadline; zeros if there is no row);
  *   the claim (token, tag, deadline, deadline by the wall clock, duration; zeros if there is no claim);
- *   digest of the current root; chain digest of the record before.
- * held: nodes as for sl_step_make, with the current root. If it is empty, the changes are made to an empty value.
+ *   digest of the current root; chain digest of the previous record.
+ * held: nodes as for sl_step_make, including the current root. If it is empty, the changes are made to an empty value.
  * changes: as for sl_step_make. If it is empty, the root does not change.
  * agent, error: encoded items.
  * out: chain digest of the record; digest of the root; the record without its checksum; index changes up to `page_end`.
@@ -404,17 +410,17 @@ int sl_entry_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size
                   size_t changes_size, const uint8_t *key, size_t key_size, const uint8_t *agent, size_t agent_size,
                   const uint8_t *error, size_t error_size, sl_output *out);
 
-/* verify.c: checks all nodes of records. `places`: room for the nodes of a record. SL_MALFORMED: a check
- * failed. */
+/* verify.c: checks all nodes of a record. `places` must have room for them. SL_MALFORMED: a check failed. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
-/* Checks records in order. The refs of all records are joined. */
+/* Checks several records in order. `refs` receives the refs of all records, one record after another. */
 int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, const uint64_t *lsns, size_t record_count,
                       sl_seen_nodes *seen, sl_node_place *places, size_t places_capacity, sl_node_ref *refs,
                       size_t refs_capacity, sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
-/* The fields of a checkpoint's body, which is checked in full. Null is stored as SL_NO_NUMBER or offset 0. */
+/* The fields of a checkpoint's body, which is checked in full. A null number is UINT64_MAX; a null digest has offset
+ * 0. */
 typedef struct {
     uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* The numbers of sl_checkpoint_encode without the time. */
     uint64_t parent_digest_at;
@@ -432,7 +438,7 @@ typedef struct {
     uint8_t digest[24]; /* The 20 bytes of the checkpoint's digest. */
 } sl_checkpoint_record;
 /* Read the record of a checkpoint. The caller has checked its checksum.
- * SL_FALLBACK: the record has another LSN, format or type, or is redacted. */
+ * SL_FALLBACK: the LSN or format differs, the record is not a checkpoint or rollback, or it is redacted or vacuumed. */
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 typedef struct {
     uint64_t type;
@@ -442,7 +448,7 @@ typedef struct {
     uint8_t chain[24]; /* The 20 bytes of the chain digest. */
 } sl_next_record;
 /* Read the record that follows the record with the chain digest `chain`. The caller has checked its checksum.
- * SL_FALLBACK: the record does not continue that chain, has another LSN or format, or is redacted. */
+ * SL_FALLBACK: the chain digest, LSN or format differs, or the record is redacted or vacuumed. */
 int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found);
 
 /* reduce.c: reducers on two whole CBOR items */
@@ -454,44 +460,45 @@ int sl_union(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, s
 /* version_index.c: version pages (FORMAT.md 6) */
 int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
                    sl_output *out);
-/* SL_ABSENT: the page does not have that version. */
+/* SL_ABSENT: the page has no entry for `version`. */
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
 uint64_t sl_jump_depth(uint64_t depth); /* Returns the depth to which a checkpoint of this depth jumps. */
 
-/* lmdb.c: a page of LMDB's file. `low` and `high` bound its keys (inclusive, exclusive); NULL: no bound.
- * `lists_all`: return all nodes; otherwise only those of a leaf that have flags. `nodes` may be NULL. A fault
- * of the page is in `facts`, not in the status. */
+/* lmdb.c: checks a page of LMDB's file. `low` and `high` bound its keys (inclusive, exclusive); NULL: no bound.
+ * `lists_all`: return all nodes; otherwise, leave out the nodes of a leaf that have no flags. `nodes` may be NULL. A
+ * fault of the page is in `facts`, not in the status. */
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
 /* Checks the leaf page that contains `at`, and returns SL_PAGE_*. The page must be complete. */
 int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
-/* Returns whether the free list of the last commit, `transaction`, has a page; 0 if that is unknown. `address`
- * and `size` are those of LMDB's map and of a page. The map must include all pages of the commit's meta page. */
+/* Returns 1 if the page `number` is in the free list of the commit `transaction`. Returns 0 if it is not, or if that
+ * is unknown because the commit is not the last one. address: where LMDB has mapped the file. size: the page size. The
+ * map must include all pages that the commit's meta page counts. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
 /* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it,
- * filled with zeros. Several threads may share it. Each entry contains a page number and the last bits of the
+ * filled with zeros. Several threads may share it. Each entry contains a page number and the low bits of the
  * commit's number. */
 enum { SL_LMDB_SEEN = 256 };
 typedef struct {
     uint64_t pages[SL_LMDB_SEEN];
 } sl_lmdb_seen;
-/* Returns the number of the page that contains `at`, which LMDB has lent. map: the address of LMDB's map, 0 if
- * it is not known.
+/* Returns the number of the page that contains `at`, an address that LMDB has returned. map: where LMDB has mapped the
+ * file, or 0 if that is unknown.
  * SL_LMDB_OWN: the page may belong to a write transaction. SL_LMDB_FREE: the page is free. */
 int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64_t transaction, int may_be_own,
                             sl_lmdb_seen *seen);
 /* Read rows of a sealed table from one leaf page of LMDB's map, beginning with the key at `at`, while their keys begin
  * with `prefix`. `downwards`: read in descending order.
- * Checks: the page (as sl_lmdb_leaf_at and sl_lmdb_page_in_use do), and the seal of each row, also of the row that ends
- * the scan.
+ * Checks: the page (as sl_lmdb_leaf_at and sl_lmdb_page_in_use do), and the seal of each row, including the row that
+ * ends the scan.
  * mac_key: the key of the MACs of the rows, 32 bytes; NULL if the seals are checksums.
  * out: key and payload of each row, joined. ends: for each row, the end of its key and the end of its payload in `out`;
  * room for count_max rows.
- * SL_FALLBACK: a check of the page or of the first row has failed or is not possible, or the first row has pages of its
- * own. The caller then reads the rows one by one. */
+ * SL_FALLBACK: a check of the page or of the first row has failed or is not possible, or the value of the first row is
+ * on separate pages. The caller then reads the rows one by one. */
 typedef struct {
     uint64_t count;
     uint64_t is_end; /* 1 if the next key on the page does not begin with the prefix. */
@@ -500,10 +507,10 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
                       const uint8_t *mac_key, const uint8_t *prefix, size_t prefix_size, int downwards,
                       size_t count_max, sl_output *out, uint64_t *ends, sl_lmdb_rows *rows);
 
-/* xxh3.c: XXH3-64 without a seed. It is stored, big-endian, before records and after values of the index. */
+/* xxh3.c: XXH3-64 without a seed. The checksum is stored, big-endian, before each record and after each index value. */
 uint64_t sl_checksum(const uint8_t *data, size_t size);
 
-/* board.c: reads joined records of entries of the board.
+/* board.c: reads several records of board entries, which the caller has joined.
  *
  * An entry is plain if its record is sound, has the right LSN, is neither redacted nor shortened, and if the entry
  * exists, is not claimed and has no error. The caller reads other entries by the general path, which reports damage.
@@ -514,7 +521,7 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
  * done: the number of entries read before `out` was full. plain: the number of plain entries among these. If the first
  * entry does not fit into `out`, it is not plain. */
 typedef struct {
-    uint64_t is_plain; /* If it is 0, only the LSN has a meaning. */
+    uint64_t is_plain; /* If it is 0, only `lsn` is valid. */
     uint64_t agent_at; /* The offset in `out`, or UINT64_MAX if the record names no agent. */
     uint64_t value_at;
     uint64_t value_end;
@@ -533,73 +540,75 @@ typedef struct {
 int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
                     sl_output *out, sl_entry_facts *entries, uint64_t *done, uint64_t *plain);
 
-/* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4. */
+/* wake.c: two words of shared memory that threads of all processes can wait on: {sequence, waiters}, aligned to 4. */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
-/* SL_OK: the sequence changed. SL_ABSENT: it has not changed yet. */
+/* SL_OK: the sequence differs from `seen`. SL_ABSENT: it does not, and the time is up or a signal arrived. */
 int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-/* wake_slots.c: a shared file (MAP_SHARED) of slots with such words, aligned to 8. Each waiter has a slot. */
+/* wake_slots.c: a file of slots, mapped with MAP_SHARED and aligned to 8. Each waiter owns a slot, which contains the
+ * two words of wake.c. */
 enum { SL_WAKE_FILE_SIZE = 131136, SL_WAKE_SUBJECT_SIZE_MAX = 400 };
 typedef struct {
-    uint64_t owner;    /* A random number that is not 0. The caller draws it. */
-    uint64_t ticket;   /* 0 if it is not drawn yet. */
+    uint64_t owner;    /* A nonzero random number, drawn by the caller. */
+    uint64_t ticket;   /* 0 before sl_wake_enter draws it. */
     uint32_t slot;
-    uint32_t sequence; /* The last seen sequence of the word. */
-    uint32_t bell;     /* The number plus 1 of another slot whose owner a call also wakes, or 0. */
+    uint32_t sequence; /* The sequence that the waiter saw last. */
+    uint32_t bell;     /* The number plus 1 of a second slot that a call also notifies, or 0. */
 } sl_wake_place;
-int sl_wake_open(uint8_t *file, size_t size); /* Initialises a file of zeros. SL_MALFORMED: it is another file. */
+int sl_wake_open(uint8_t *file, size_t size); /* Initialises a file of zeros. SL_MALFORMED: not a wake-up file. */
 /* SL_ABSENT: every slot is owned and was renewed within stale_ms. */
 int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mask, uint64_t position,
                   const uint8_t *subject, size_t subject_size, uint64_t stale_ms);
 int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *was_called);
 /* SL_OK: the waiter was called or notified since `sequence`. SL_ABSENT: it was not. SL_FALLBACK: another waiter
- * has the slot. */
+ * has taken over the slot. */
 int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
-/* Returns SL_OK if the place is the first, and otherwise SL_ABSENT. */
+/* SL_ABSENT: a waiter with the same subject and a lower ticket was renewed within stale_ms. Otherwise SL_OK. */
 int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms);
-/* Writes mask and position into the slot, and the ticket and the bell of `place`. */
+/* Writes `mask`, `position`, and the ticket and bell of `place` into the slot. */
 int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position);
 int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* Draws the next ticket. */
-/* SL_ABSENT: no slot has a position. */
+/* Returns the lowest nonzero position of the slots renewed within `within_ms`. SL_ABSENT: there is none. */
 int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest);
-/* Finds the next slot after `place`, by ticket and slot, that can be called, and its subject. SL_ABSENT: there
- * is none. */
+/* Moves `place` to the next slot, by ticket and slot number, that has a subject and can be called, and returns the
+ * subject. SL_ABSENT: there is no such slot. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
-/* SL_ABSENT: the place can no longer be called. */
+/* Calls the owner of `place`. SL_ABSENT: the owner has lost the slot, or cannot be called now. */
 int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place);
-int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask); /* Notifies waiters without a subject. */
+/* Notifies the waiters without a subject whose mask shares a bit with `mask`. */
+int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask);
 int sl_wake_note(uint8_t *file, size_t size, uint64_t records);   /* Adds to the count of committed records. */
 int sl_wake_noted(uint8_t *file, size_t size, uint64_t *records);
 
-/* writer_lock.c: the lock of the one writing process, in a shared page (MAP_SHARED). */
+/* writer_lock.c: a lock that admits one writing process at a time, in a page mapped with MAP_SHARED. */
 enum {
     SL_LOCK_OWNED = 0,
-    SL_LOCK_ABANDONED = 1, /* The lock is owned, and a dead owner's state has not been repaired. */
+    SL_LOCK_ABANDONED = 1, /* The lock is owned, but a dead owner's state has not been repaired yet. */
     SL_LOCK_BUSY = 2,      /* Another process owns the lock, and the time is up. */
     SL_LOCK_LOST = 3,      /* The lock can never be owned again. */
     SL_LOCK_INVALID = 4    /* The page is not valid, or this thread does not own the lock. */
 };
-/* One user of the lock, initially zero. One thread at a time may use it, and the thread that locks must
- * release. */
+/* One user of the lock, initially all zeros. Only one thread at a time may use this struct, and the thread that
+ * acquires the lock must release it. */
 typedef struct {
     uint32_t is_held;
     uint32_t has_ticket;
     uint32_t ticket;
     uint32_t turn;
-    uint32_t comes_back;  /* Whether this user last acquired the lock soon after it had released it. */
+    uint32_t comes_back;  /* 1 if this user acquired the lock soon after its previous release. */
     uint64_t released_ns; /* The time of the last release. */
 } sl_lock;
-size_t sl_lock_size(void); /* Returns the size of a page, aligned to 8, or 0 if the system has no such lock. */
-/* Returns the offset in a robust mutex of the owner's 32-bit word, or -1 without robust mutexes. */
+size_t sl_lock_size(void); /* Returns the size of the page, aligned to 8, or 0 if the system lacks this lock. */
+/* Returns the offset of the owner's 32-bit word in a robust mutex, or -1 if the system has no robust mutexes. */
 int sl_lock_owner_at(void);
 /* Initialises a page, even if it has contents from before a reboot. No other process may use the page. */
 int sl_lock_initialise(uint8_t *page, size_t size);
 int sl_lock_check(uint8_t *page, size_t size);
-/* Waits to own the lock. After SL_LOCK_BUSY the caller keeps its place in the queue, for another call or for
- * the release. */
+/* Waits for the lock. After SL_LOCK_BUSY, the caller stays in the queue until it acquires the lock with a later call or
+ * calls sl_lock_release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
 int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* Acquires the lock ahead of all waiters. */
-/* Releases the lock, or leaves the queue. */
+/* Releases the lock, or leaves the queue. `goes_on`: keep the turn if `comes_back` is set. */
 int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on);
 int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* Releases the lock as if its owner had died. */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);

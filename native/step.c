@@ -1,7 +1,7 @@
-/* The changes that a step makes to a state, if chunks close only at an end.
+/* Applies the changes of a step to a state, if chunks close only at the end of a list or dict.
  *
- * Trust: none. A step gathers the nodes of a record being made. A locator with LSN 0 refers to one of the
- * step's rows.
+ * Trust: none. A step gathers the nodes of the record being made. A locator with LSN 0 refers to a row of the
+ * step.
  * Invariants: a step makes the same nodes as the general path does from the same writes. If that path would do
  * more (cut a string, build a large tree, close an inner chunk of a map), the step returns SL_FALLBACK. The
  * caller looks up large leaves in the whole store. tests/native compares the two paths. */
@@ -9,7 +9,7 @@
 
 enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX, LARGE_SIZE_MIN = 4096 };
 
-/* One change in the form that the caller packs: see sl_step_make. */
+/* One change, as the caller encodes it: see sl_step_make. */
 typedef struct {
     unsigned operation;
     uint64_t count;
@@ -23,7 +23,7 @@ typedef struct {
 
 /* --- changes -------------------------------------------------------------------------------------- */
 
-/* Return a writer after the gathered batch. change_end adds its output to the batch. */
+/* Return a writer that continues the batch. Its output joins the batch with change_end. */
 static sl_writer batch_writer(sl_step *step)
 {
     return (sl_writer){step->batch, SL_STEP_BATCH_SIZE, (size_t)step->batch_size, false};
@@ -59,8 +59,8 @@ static int put(sl_step *step, const change *of, const uint8_t *item, size_t size
     return status == SL_OK ? change_end(step, &batch, &locators) : status;
 }
 
-/* Replace a value with an item. Replacing a tree with a large list takes the general path, which reuses common
- * nodes. */
+/* Replace a channel's value with an item. A large list that replaces a tree takes the general path, which reuses the
+ * nodes that both trees share. */
 static int replace(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_item head;
@@ -88,7 +88,7 @@ static int add(sl_step *step, const change *of, const sl_node_view *state)
     if (status != SL_OK) {
         return status;
     }
-    /* The key is new, or below the root's own entries. In the latter case, sl_tail_merge declines later. */
+    /* The key is new, or in a chunk below the root. In the second case, the merge returns SL_FALLBACK later. */
     if (hit.found == 0) {
         return put(step, of, of->payload, of->payload_size);
     }
@@ -125,7 +125,7 @@ int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_
                                                                             : SL_OK;
 }
 
-/* Write the fingerprint of an item of a keyed list, big-endian. */
+/* Write an item's fingerprint in a keyed list, big-endian. */
 static int put_fingerprint(const uint8_t *item, size_t size, const uint8_t *key, size_t key_size, sl_writer *entries)
 {
     uint64_t span[2];
@@ -161,7 +161,7 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
     return sl_finish(&added, added.at, out);
 }
 
-/* Write the slots of the appended items into a row. */
+/* Write the slots of the appended items, and in a keyed list their fingerprints, into `added`. */
 static int put_items(sl_step *step, const change *of, sl_entry_row *added)
 {
     int status = SL_OK;

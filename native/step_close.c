@@ -1,9 +1,10 @@
-/* The part of a step that closes chunks at the end of a list or a dict, with the same result as
- * statelog/tree/builder.py. FORMAT.md 4.2 to 4.5.
+/* Closes chunks at the end of a list or dict during a step, with the same bytes as statelog/tree/builder.py
+ * (FORMAT.md 4.2 to 4.5).
  *
- * Trust: none. Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. The next
- * level receives what closes below it. If that level would close, too, the result is SL_FALLBACK. If an open
- * node is not held, it is SL_WANTED. */
+ * Trust: none.
+ * Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. One more level only
+ * receives entries for the chunks that close below it: if one of its own chunks would close, the result is
+ * SL_FALLBACK. If an open node is not held, the result is SL_WANTED. */
 #include "internal.h"
 
 enum {
@@ -22,7 +23,7 @@ _Static_assert(ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX + LEVELS * (LEVEL_SIZE_MA
                    SL_STEP_SCRATCH_SIZE,
                "the scratch is too small");
 
-/* A level in progress: its entries that are not in a closed chunk, and their nodes. */
+/* A level in progress: its open entries, including the new ones, and the chunks that close among them. */
 typedef struct {
     sl_entry_row row;
     sl_boundary closes[CLOSED_MAX];
@@ -39,19 +40,19 @@ static sl_entry_row row_in(uint8_t *space, size_t entries_size, size_t locators_
     return (sl_entry_row){{space, entries_size, 0, false}, {space + entries_size, locators_size, 0, false}, 0};
 }
 
-/* Return a root's entry for a level, or NULL if the root has no such level. */
+/* Return what the root stores about level `number`, or NULL if it has fewer levels. */
 static const sl_level *level_of(const sl_root_head *head, unsigned number)
 {
     return number <= head->level_count ? &head->levels[head->level_count - number] : NULL;
 }
 
-/* Read the open node of a level of a root. */
+/* Read the open node of one level of a root. */
 static int open_of(sl_step *step, const sl_node_view *root, const sl_level *level, sl_node_view *open)
 {
     return sl_step_node(step, SL_NODE_CHUNK, root->bytes + level->digest_at, level->lsn, level->node, open);
 }
 
-/* Copy the entries of a level's open node that the root covers into the level's row. */
+/* Copy the entries of a level's open node into the level's row. The node must cover what the root says. */
 static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level *level, const sl_node_view *open)
 {
     sl_entries it;
@@ -73,7 +74,7 @@ static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level
     return is_full(row) ? SL_FALLBACK : SL_OK;
 }
 
-/* Make a node from the entries between two boundaries. */
+/* Make a chunk from the entries between two boundaries. */
 static int take_chunk(sl_step *step, int kind, unsigned number, const sl_entry_row *row, const sl_boundary *begin,
                       const sl_boundary *end)
 {
@@ -170,7 +171,7 @@ static int take_root(sl_step *step, const sl_node_view *root, const sl_root_head
     return made.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_ROOT, made.at, content_size);
 }
 
-/* Copy the root's tail and the added entries into the row of the items. */
+/* Copy the root's tail, and then the added entries, into `row`. */
 static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *added)
 {
     size_t tail_at = (size_t)head->tail_at;
@@ -185,7 +186,7 @@ static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_
 
 static sl_entry_row tail_row(sl_step *step) { return row_in(step->scratch, ITEMS_SIZE_MAX, ITEM_LOCATORS_SIZE_MAX); }
 
-/* Close the chunks of the tail's row, and make the nodes of the open levels above, and the root. */
+/* Close the chunks of `tail`. Then make the open nodes of the levels above, and the root. */
 static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *tail)
 {
     level_made levels[1 + LEVELS] = {0}; /* Level 0 contains the entries. */
@@ -235,7 +236,8 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
     return status == SL_OK ? close_levels(step, root, head, &tail) : status;
 }
 
-/* Find the node on one of the lowest levels that ends where the tail begins. Return SL_ABSENT if there is none. */
+/* Find the node whose entries precede the tail, on one of the lowest LEVELS levels. Return SL_ABSENT if there is
+ * none. */
 static int node_below(sl_step *step, const sl_node_view *root, const sl_root_head *head, sl_node_view *below)
 {
     for (unsigned number = 1; number <= LEVELS; number++) {

@@ -1,13 +1,15 @@
-/* Nodes of a step, and the slots of stored values, with the same result as statelog/tree/value.py. FORMAT.md
- * 4.1.
+/* Makes the nodes of a step and the slots of its values, with the same bytes as statelog/tree/value.py (FORMAT.md
+ * 4.1).
  *
- * Trust: none. Invariant: children precede parents, in order, so the rows equal those of the general path. */
+ * Trust: none.
+ * Invariant: the rows of a node's children precede its own row, in the order of its entries, so the rows equal those
+ * of the general path. */
 #include "internal.h"
 
 enum {
-    CONTAINER_SIZE_MAX = 4096, /* The maximum size of one leaf inside another value. */
+    CONTAINER_SIZE_MAX = 4096, /* Inside another value, a container up to this size is one leaf. */
     LARGE_SIZE_MIN = 4096,     /* A leaf of this size or more is looked up in the whole store. */
-    STRING_SIZE_MAX = 16384    /* A longer string is cut. */
+    STRING_SIZE_MAX = 16384    /* A longer string is cut into pieces. */
 };
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row) { return step->rows + row * SL_ROW_SIZE + 1; }
@@ -60,7 +62,7 @@ void sl_step_place_row(sl_step *step, uint64_t row)
     step->end = sl_load_be(ends + 4, 4);
 }
 
-/* Find a leaf among the known leaves. */
+/* Find a leaf by its digest among the known leaves, and select it as the last node. */
 static bool find_known(sl_step *step, const uint8_t *digest)
 {
     enum { SIZE = SL_DIGEST_SIZE + 8 + 4 };
@@ -110,7 +112,7 @@ void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, cons
     sl_put_locator(locators, step->home_lsn, step->row);
 }
 
-/* Write the root of a tree in which no chunk has closed. */
+/* Make the root of a tree. Return SL_FALLBACK if a chunk would close. */
 static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *entries, const sl_writer *locators)
 {
     sl_boundary closes[1];
@@ -132,8 +134,8 @@ static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *e
     return root.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_ROOT, root.at, content_size);
 }
 
-/* Write the ref to the tree of a container. Its entries are gathered in the scratch from `scratch_at` on. They
- * take no more room there than the items, so the place for an inner container is known in advance. */
+/* Make the tree of a container, and write a ref to it. The entries are gathered in the scratch from `scratch_at` on.
+ * They take no more space than the items, so the offset for an inner container is known in advance. */
 static int put_tree(sl_step *step, const uint8_t *item, size_t size, const sl_item *head, size_t scratch_at,
                     sl_writer *entries, sl_writer *locators)
 {

@@ -1,4 +1,4 @@
-/* Dot products of many rows of small integers with one vector.
+/* Computes the dot products of one vector with many rows of small integers.
  *
  * Trust: none in the numbers. Sums wrap at 32 bits. */
 #include "internal.h"

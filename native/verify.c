@@ -1,12 +1,12 @@
-/* The kernel that checks one record in one call: nodes by digest and shape, and refs inside the record.
+/* Checks one record in one call: the digest and the shape of each node, and the refs between its nodes.
  *
- * Refs to other records are looked up in a cache of seen refs and nodes, with one fingerprint in a slot; newer
- * ones replace older ones. A ref that is not in the cache is returned for the caller to look up. Fingerprints
- * have 64 bits and a secret seed, so an attacker cannot forge a match.
+ * Refs to other records are looked up in a cache of the refs and nodes seen so far. Each slot of the cache has one
+ * fingerprint, which a newer one replaces. A ref that is not in the cache is returned for the caller to look up.
+ * Fingerprints have 64 bits and a secret seed, so an attacker cannot forge a match.
  *
  * Trust: the caller has checked the record's checksum. Nothing else is trusted.
- * Invariants: a record passes if tree/check.py passes it (T3, T4, T5). After a failure, that code runs again to
- * describe the fault. */
+ * Invariants: a record passes if tree/check.py passes it (T3, T4, T5). After a failure, the
+ * caller runs that code to describe the fault. */
 #include "internal.h"
 
 enum {
@@ -28,7 +28,7 @@ typedef struct {
     uint64_t lsn;
     uint64_t parent; /* The number of the node whose refs are being checked. */
     uint64_t children;
-    const sl_node_place *places; /* The places of all existing nodes, by number. */
+    const sl_node_place *places; /* The places of the record's nodes, ascending by number. */
     uint64_t place_count;
     sl_seen_nodes *seen;
     sl_node_ref *refs;
@@ -55,7 +55,7 @@ static uint64_t fingerprint(uint64_t seed, uint64_t type, const uint8_t *digest,
     return found != 0 ? found : 1; /* 0 marks an empty slot. */
 }
 
-/* Return whether a node is in the cache, and add it. */
+/* Return true if the node is in the cache. Otherwise add it. */
 static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
 {
     uint64_t wanted = fingerprint(seen->seed, type, digest, lsn, node);
@@ -120,7 +120,7 @@ static int check_entries(check *run, const uint8_t *node, size_t size, size_t co
     if (status != SL_OK) {
         return status;
     }
-    uint64_t level = is_root ? 0 : node[1]; /* The chunk was opened without error, so it has both bytes. */
+    uint64_t level = is_root ? 0 : node[1]; /* sl_entries_open succeeded, so a chunk has these two bytes. */
     while ((status = sl_entries_next(&it)) == SL_OK) {
         const uint8_t *slot = node + it.slot_at;
         if (level > 0) {
@@ -152,7 +152,7 @@ static int check_node(check *run, const sl_node_place *place)
     const uint8_t *node = run->record + place->content_at;
     size_t content_size = (size_t)place->content_size;
     size_t size = (size_t)place->total_size;
-    /* Vacuumed records have no digests to compare: they were computed from the content. */
+    /* A vacuumed record stores no digests: those in `places` were computed from the content. */
     if ((run->record[FLAGS_AT + 1] & FLAG_VACUUMED) == 0) {
         uint8_t digest[SL_DIGEST_SIZE];
         SL_REQUIRE(sl_node_digest((int)place->type, node, content_size, digest) == SL_OK);

@@ -1,7 +1,8 @@
-/* Version pages: packed entries of consecutive versions of a branch; and the depth of jumps (FORMAT.md 6).
+/* Reads version pages, which pack the entries of a branch's consecutive versions, and appends to them. Also computes
+ * jump depths (FORMAT.md 6).
  *
  * Trust: none. The caller checks the checksum or MAC.
- * Invariants: a page has 1 to 32 entries of versions with the same version / 32, without gaps. */
+ * Invariants: a page has 1 to 32 entries, for versions without a gap that have the same quotient version / 32. */
 #include "internal.h"
 
 enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 16, PAGE_VERSIONS = 32 };
@@ -48,7 +49,7 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
     if (size > 0) {
         sl_put(&writer, view.entries, size - PAGE_HEAD_SIZE);
     }
-    for (uint32_t i = view.count; i < index; i++) { /* Skipped versions have expired. */
+    for (uint32_t i = view.count; i < index; i++) { /* A skipped version gets the entry of an expired version. */
         static const uint8_t expired[PAGE_ENTRY_SIZE] = {0};
         sl_put(&writer, expired, sizeof expired);
     }

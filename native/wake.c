@@ -1,8 +1,9 @@
-/* The wake-up word: two 32-bit words of shared memory, {sequence, waiters}. wake_slots.c has a file of them.
+/* Notifies and waits through a pair of 32-bit words in shared memory, {sequence, waiters}. wake_slots.c defines a file
+ * with many such pairs.
  *
- * A writer raises `sequence` and wakes the readers. A reader that has seen a sequence sleeps until it differs.
- * On Linux, this uses a shared futex(2), which works between processes. Elsewhere, and where the kernel refuses
- * futexes (some sandboxes), readers sleep in short bounded steps.
+ * To notify, a process raises `sequence` and wakes the waiters. A waiter sleeps until `sequence` differs from the value
+ * that it saw last. On Linux, this uses a shared futex(2), which works between processes. On other systems, and in
+ * sandboxes that forbid futexes, waiters sleep in short bounded steps.
  * Trust: the memory is shared with other processes. Any value in it is tolerated; the worst result is an early
  * or late wake-up.
  * Invariant: a waiter that dies leaves `waiters` too high, which only costs a system call per notification. */
@@ -66,7 +67,7 @@ int sl_wake_notify(uint32_t *word)
     return SL_OK;
 }
 
-/* Sleep until a wake-up, a change of the word, or the timeout. Return false if a signal arrived. */
+/* Sleep until a wake-up, a change of `word`, or the timeout. Return false if a signal arrived. */
 static bool wake_sleep(uint32_t *word, uint32_t seen, uint64_t duration_ns)
 {
 #ifdef __linux__

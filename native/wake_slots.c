@@ -1,22 +1,24 @@
-/* The wake-up file: each waiter, in threads of any process, has a slot of shared memory with a wake-up word.
+/* Manages the wake-up file: each waiter, in a thread of any process, owns a slot with a pair of words (wake.c).
  *
  * header, 64 bytes:   magic u64 | tickets given u64 | records noted u64 | slots used u32 | zeros
  * 256 slots, of 512:  sequence u32 | waiters u32 | owner u64 | ticket u64 | mask u64 | heartbeat u64 |
  *                     position u64 | is_called u32 | subject size u32 | subject, up to 400 | bell u32 | zeros
  *
- * A slot is free while `owner` is 0. A waiter enters by swapping a random number in. It renews `heartbeat` (ms
- * of CLOCK_BOOTTIME, elsewhere of CLOCK_MONOTONIC) whenever it wakes. A slot that is not renewed may be taken
- * over. `is_called` is 2 while an owner enters or leaves; a caller swaps it to 1 only from 0. A slot with a
- * subject is called, and a slot without one is notified. A call to an owner that has died goes to the first
- * waiter with the same subject.
- * One thread can wait in many slots: it sleeps on one of them, and the others name that one as their `bell`, by
- * its number plus 1. A call to a slot also wakes the owner of its bell.
- * A committing process adds to `records noted`. If the log grows by more, some process commits without reaching
- * this file.
+ * A slot is free while `owner` is 0. A waiter enters by swapping its random number into `owner`. It renews
+ * `heartbeat` (ms of CLOCK_BOOTTIME, or of CLOCK_MONOTONIC if the system lacks that) whenever it wakes. Another
+ * waiter may take over a slot that is not renewed.
+ * A slot with a subject is called, which wakes exactly one waiter. A slot without a subject is only notified. A
+ * caller swaps `is_called` from 0 to 1. It is 2 while the owner enters or leaves and cannot be called. If the owner
+ * of a called slot has died, the first waiter with the same subject inherits the call.
+ * One thread can wait in several slots: it sleeps on one slot, and the `bell` of the other slots is the number of
+ * that slot plus 1. A call to a slot also notifies the slot of its bell.
+ * A committing process adds to `records noted`. If the log grows by more records, some process commits without
+ * reaching this file.
  * Trust: the memory is shared with other processes. Any value in it is tolerated; the worst result is an early
  * or late wake-up.
  * Invariants: the sequence of a slot never decreases, so a waiter that has lost its slot cannot sleep through a
- * call to the next owner. Exactly one waiter takes a call: its owner as it wakes or leaves, or an heir. */
+ * call to the next owner. Exactly one waiter takes a call: the owner of the slot when it wakes or leaves, or the waiter
+ * that inherits the call. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #else
@@ -37,7 +39,7 @@ enum {
 };
 
 static const uint64_t MAGIC = 0x31656B6177676C73; /* The bytes are "slgwake1", with the lowest byte first. */
-static const uint64_t CALLED_STALE_MS = 60000;    /* The time that a call to a dead owner waits for its heir. */
+static const uint64_t CALLED_STALE_MS = 60000;    /* How long a call to a dead owner can be inherited. */
 static const uint64_t SECOND_MS = 1000;
 static const uint64_t MS_NS = 1000000;
 
@@ -101,8 +103,8 @@ static uint64_t clock_ms(void)
     return (uint64_t)now.tv_sec * SECOND_MS + (uint64_t)now.tv_nsec / MS_NS;
 }
 
-/* Return the time since a slot was renewed. A heartbeat far in the future comes from another boot. A slightly
- * later heartbeat comes from another reading of the clock. */
+/* Return the time since the slot was renewed. A heartbeat slightly after `now_ms` was read from the clock a moment
+ * later, and has age 0. A heartbeat far in the future was written before a reboot, and has the greatest age. */
 static uint64_t age_ms(wake_slot *slot, uint64_t now_ms)
 {
     uint64_t heartbeat_ms = LOAD(slot->heartbeat_ms);
@@ -119,7 +121,7 @@ static void raise_to(uint64_t *word, uint64_t value)
     }
 }
 
-/* Return the place's own slot, or NULL if another waiter has taken it. */
+/* Return the slot of `place`, or NULL if its owner has lost it. */
 static wake_slot *own_slot(uint8_t *file, const sl_wake_place *place)
 {
     if (place->slot >= SLOTS || place->owner == 0) {
@@ -150,7 +152,7 @@ int sl_wake_open(uint8_t *file, size_t size)
     return SWAP_IF(header_of(file)->magic, before, MAGIC) || before == MAGIC ? SL_OK : SL_MALFORMED;
 }
 
-/* Take a free slot, or else the oldest slot that is not renewed. Return NULL if there is none. */
+/* Take a free slot, or else the stale slot that was renewed longest ago. Return NULL if there is neither. */
 static wake_slot *take_slot(uint8_t *file, sl_wake_place *place, uint64_t stale_ms, uint64_t now_ms)
 {
     size_t oldest = SLOTS;
@@ -246,7 +248,7 @@ static bool is_first(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t st
     return true;
 }
 
-/* Take over a call to a dead owner with the same subject. */
+/* Inherit a call to a dead owner with the same subject, if `own` is the first waiter for it. */
 static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t stale_ms)
 {
     uint64_t now_ms = clock_ms();
@@ -263,7 +265,7 @@ static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_
     return false;
 }
 
-/* Read the sequence before taking the call. So the next wait reports a call that comes in between. */
+/* Read the sequence before `is_called`, so that the next wait reports a call that arrives between the two. */
 static bool take_call(wake_slot *slot, sl_wake_place *place)
 {
     uint32_t sequence = LOAD(slot->word[0]);
@@ -388,7 +390,7 @@ int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place)
     if (slot == NULL || !SWAP_IF(slot->is_called, callable, CALLED)) {
         return SL_ABSENT;
     }
-    /* Another waiter has taken the slot, and the call was not for that waiter. */
+    /* If another waiter has just taken over the slot, withdraw the call, which was not for that waiter. */
     if (own_slot(file, place) == NULL) {
         (void)SWAP_IF(slot->is_called, called, CALLABLE);
         return SL_ABSENT;

@@ -1,8 +1,8 @@
-/* The kernel that walks from the root of a dict to an item of a list in it, through the nodes of one record at
- * a time (FORMAT.md 4).
+/* Walks from the root of a dict to an item of a list in the dict, through the nodes of one record at a time (FORMAT.md
+ * 4).
  *
- * Trust: none. The caller trusts the digest of the first root.
- * Invariants: each node on the path has matched its digest. A returned item is inside the record. */
+ * Trust: none, except in the digest of the first root, which the caller passes.
+ * Invariants: each node on the path matches its digest. A returned item is inside the record. */
 #include "internal.h"
 
 enum { STEPS_MAX = SL_LEVELS_MAX + 4 }; /* A walk visits two roots, a chunk of each level, and a leaf. */
@@ -29,7 +29,7 @@ static int node_open(const uint8_t *record, size_t size, uint64_t lsn, const sl_
     return SL_OK;
 }
 
-/* Move the walk to the node that a ref leads to. */
+/* Move the walk to the node that a ref names. */
 static void walk_to(sl_walk *walk, uint64_t stage, const uint8_t *digest, uint64_t lsn, uint64_t number)
 {
     walk->stage = stage;
@@ -38,7 +38,7 @@ static void walk_to(sl_walk *walk, uint64_t stage, const uint8_t *digest, uint64
     memcpy(walk->digest, digest, SL_DIGEST_SIZE);
 }
 
-/* Move from the root of the dict to the root of the list under the key. */
+/* Move from the root of the dict to the root of the list that it stores under `key`. */
 static int state_pass(const sl_node_view *node, const uint8_t *key, size_t key_size, const uint8_t *mark,
                       size_t mark_size, sl_walk *walk)
 {

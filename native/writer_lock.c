@@ -1,22 +1,23 @@
-/* The writer lock: one writer at a time among processes, fair, and never lost with a process that dies.
+/* Implements the writer lock, which admits one writer at a time among all processes. The lock is fair, and is never
+ * lost when a process dies.
  *
- * A page that all processes map has a robust mutex and a queue of tickets. Only the mutex excludes; processes
- * try it and never block on it. Only the queue orders: a process that has to wait draws a ticket and sleeps on
- * `changes` (futex) until a release wakes the ticket in `serving`.
+ * All processes map a page that contains a robust mutex and a queue of tickets. Only the mutex excludes other
+ * writers; processes try it and never block on it. Only the queue determines the order: a process that has to wait
+ * draws a ticket and sleeps on `changes` (futex) until a release wakes the ticket in `serving`.
  * Trust: the page belongs to processes of the same user. A page with another layout is rejected. Any numbers in
  * the queue are tolerated; the worst result is a late or unfair turn.
  * Invariants:
- * 1. Tickets from `serving` up to `next` wait; if the two are equal, no process waits. `serving` only leaves a
- *   ticket by compare-and-swap from that ticket, so a ticket is passed once.
+ * 1. The tickets from `serving` to `next` - 1 wait; if the two are equal, no process waits. A process advances
+ *   `serving` only by compare-and-swap from the ticket that it passes, so each ticket is passed once.
  * 2. A process tries the mutex out of turn in four cases only: no process waits; its own turn is not over;
- *   nothing moved for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends
- *   earlier if its owner releases the lock for good, or has not taken it again GRACE_NS after its release. It
- *   also ends at a release if the owner took longer than GRACE_NS to come back after its last release.
+ *   nothing changed for SLICE_NS; the timeout of its call has expired. A turn ends TURN_NS after it began. It ends
+ *   earlier if its owner releases the lock for good, or does not acquire it again within GRACE_NS of a release. It
+ *   also ends at a release if the owner had needed more than GRACE_NS to acquire the lock again.
  * 3. No process sleeps longer than SLICE_NS without checking. So a waiter or owner that is killed or stopped at
- *   any point (also between a release and its wake-up) delays the others by two slices at most, once. The
- *   process that finds the mutex free after a slice in which nothing moved takes it, and passes the ticket that
- *   did not move.
- * 4. A page is not unmapped while its mutex is owned, because the kernel would not find it when the owner dies.
+ *   any point (even between a release and its wake-up) delays the others by 2 * SLICE_NS at most, once. A process
+ *   that finds the mutex free after SLICE_NS without a change takes it, and passes the ticket in `serving`.
+ * 4. A page is not unmapped while its mutex is owned, because the kernel could not find the mutex when the owner
+ *   dies.
  * 5. `is_abandoned` is set before the mutex of a dead owner is made consistent. It stays set until the owner's
  *   state is reported as repaired. */
 #ifdef __linux__
@@ -39,8 +40,8 @@
 #include <time.h>
 
 enum {
-    /* The number of remembered tickets of waiters that gave up. A forgotten ticket costs its successor a
-     * slice. */
+    /* The number of remembered tickets of waiters that gave up. If a ticket is forgotten, the next waiter waits up to
+     * SLICE_NS for it. */
     GIVEN_UP_MAX = 128,
     WAKE_BITS = 32
 };
@@ -48,7 +49,7 @@ enum {
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
-/* A turn is long enough for several commits, because a change of process for each commit would be slow. */
+/* A turn is long enough for several commits, because changing the owner after each commit would be slow. */
 static const uint64_t TURN_NS = 2000000;
 static const uint64_t GRACE_NS = 200000; /* An owner that commits in a loop comes back after a tenth of this time. */
 /* The interval at which the next waiter checks whether the turn has ended. */
@@ -58,20 +59,20 @@ static const uint64_t MAGIC = 0x736c77726974656c;
 typedef struct {
     uint64_t magic; /* The magic is written last. */
     uint64_t layout;
-    /* The time until which the next waiter waits. Only the owner of the mutex writes it. */
+    /* The next waiter does not try the mutex before this time. Only the owner of the mutex writes it. */
     uint64_t turn_end_ns;
     uint32_t is_abandoned;
-    uint32_t turn; /* The number of the turn. The owner of the mutex raises it when its turn begins. */
+    uint32_t turn; /* The number of the current turn. The owner of the mutex raises it when its turn begins. */
     uint32_t next;
     uint32_t serving;
     uint32_t changes;
-    uint32_t given_up[GIVEN_UP_MAX]; /* A ticket t was given up if it is stored at t % GIVEN_UP_MAX. */
+    uint32_t given_up[GIVEN_UP_MAX]; /* Ticket t was given up if given_up[t % GIVEN_UP_MAX] is t. */
     uint64_t turn_limit_ns; /* The latest end of this turn. Only the owner of the mutex writes it. */
     pthread_mutex_t mutex;
 } lock_page;
 
-/* Return the properties that two builds must share: this file's layout, the word size, and the mutex's C
- * library. */
+/* Return, as one number, the properties in which two builds must agree to share a page: the layout of this file, the
+ * word size, and the C library of the mutex. */
 static uint64_t layout_here(void)
 {
     uint64_t version = 3;
@@ -111,7 +112,7 @@ static bool has_room(const uint8_t *bytes, size_t size)
     return size >= sizeof(lock_page) && (uintptr_t)bytes % _Alignof(lock_page) == 0;
 }
 
-/* Return the page in these bytes, or NULL if another build has initialised them. */
+/* Return the page in `bytes`, or NULL unless a build with the same layout has initialised it. */
 static lock_page *page_of(uint8_t *bytes, size_t size)
 {
     lock_page *page = (lock_page *)(void *)bytes;
@@ -122,8 +123,8 @@ static lock_page *page_of(uint8_t *bytes, size_t size)
 
 static uint32_t wake_bit(uint32_t ticket) { return (uint32_t)1 << ticket % WAKE_BITS; }
 
-/* Sleep until `changes` differs from `seen`, the ticket is woken, or the time is reached. Return whether it is
- * reached. */
+/* Sleep until `changes` differs from `seen`, the ticket is woken, or `until_ns` is reached. Return true if the time
+ * was reached. */
 static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uint64_t until_ns)
 {
     struct timespec until = {(time_t)(until_ns / SECOND_NS), (long)(until_ns % SECOND_NS)};
@@ -131,7 +132,7 @@ static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uin
         errno == EAGAIN || errno == EINTR) {
         return false;
     }
-    if (errno != ETIMEDOUT) { /* A sandbox may not have futexes. */
+    if (errno != ETIMEDOUT) { /* A sandbox may forbid futexes. */
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
     }
     return true;
@@ -143,7 +144,7 @@ static void wake_first(lock_page *page)
     (void)syscall(SYS_futex, &page->changes, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, wake_bit(load(&page->serving)));
 }
 
-/* Serve the next ticket that was not given up, if `serving` is still this ticket. */
+/* If `serving` is still `ticket`, advance it to the next ticket that was not given up. */
 static void pass_ticket(lock_page *page, uint32_t ticket)
 {
     uint32_t end = load(&page->next);
@@ -154,7 +155,7 @@ static void pass_ticket(lock_page *page, uint32_t ticket)
     (void)__atomic_compare_exchange_n(&page->serving, &ticket, after, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* Leave the queue. Return whether the next waiter must be woken. */
+/* Leave the queue. Return true if the next waiter must be woken. */
 static bool leave_queue(lock_page *page, sl_lock *lock)
 {
     uint32_t ticket = lock->ticket;
@@ -162,7 +163,7 @@ static bool leave_queue(lock_page *page, sl_lock *lock)
         return false;
     }
     lock->has_ticket = 0;
-    /* Store this before checking `serving`: the process that passes the ticket reads it afterwards. */
+    /* Store this before checking `serving`, so that a process that advances `serving` later skips this ticket. */
     store(&page->given_up[ticket % GIVEN_UP_MAX], ticket);
     if (load(&page->serving) != ticket) {
         return false;
@@ -171,7 +172,8 @@ static bool leave_queue(lock_page *page, sl_lock *lock)
     return true;
 }
 
-/* Try the mutex. Return SL_LOCK_BUSY, the status of the ownership, or why the lock can never be owned. */
+/* Try the mutex. Return SL_LOCK_BUSY if it has an owner, SL_LOCK_OWNED or SL_LOCK_ABANDONED if it is owned now, and
+ * SL_LOCK_LOST or SL_LOCK_INVALID if it cannot be. */
 static int take(lock_page *page, sl_lock *lock)
 {
     int error = pthread_mutex_trylock(&page->mutex);
@@ -204,7 +206,7 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
     for (;;) {
         uint32_t seen = load(&page->changes);
         uint32_t serving = load(&page->serving);
-        /* The ticket was passed, as the ticket of a dead waiter is. */
+        /* This process slept so long that its ticket was passed like that of a dead waiter. */
         if ((int32_t)(serving - lock->ticket) > 0) {
             draw_ticket(page, lock);
             continue;
@@ -224,7 +226,7 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
         if (now_ns >= deadline_ns) {
             return SL_LOCK_BUSY;
         }
-        /* After a whole slice, a waiter may conclude that nothing moves. */
+        /* A waiter may conclude that nothing moves only after it has slept for SLICE_NS. */
         bool is_whole = !is_served || left_ns == 0;
         uint64_t pause_ns = is_whole ? SLICE_NS : left_ns < LOOK_NS ? left_ns : LOOK_NS;
         uint64_t until_ns = deadline_ns - now_ns < pause_ns ? deadline_ns : now_ns + pause_ns;
@@ -324,14 +326,14 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
         return SL_LOCK_INVALID;
     }
     lock->is_held = 0;
-    /* A process that draws a ticket tries the mutex afterwards, so one of the two processes sees the other. */
+    /* A waiter draws its ticket first and then tries the mutex, so one of the two processes sees the other. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (load(&page->next) == load(&page->serving)) {
         return SL_LOCK_OWNED;
     }
     if (is_over) {
         wake_first(page);
-    } else { /* The next waiter checks by itself, and the other waiters see that something moves. */
+    } else { /* The next waiter polls and needs no wake-up. The other waiters see that `changes` moves. */
         (void)__atomic_add_fetch(&page->changes, 1, __ATOMIC_SEQ_CST);
     }
     return SL_LOCK_OWNED;

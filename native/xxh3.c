@@ -1,4 +1,4 @@
-/* XXH3-64 without a seed: the checksum of records and of sealed values (FORMAT.md 3 and 6).
+/* Computes XXH3-64 without a seed, the checksum of records and of sealed values (FORMAT.md 3 and 6).
  *
  * Trust: none needed, because any bytes have a checksum. A checksum is not an identity: collisions are easy to make.
  */
@@ -55,7 +55,7 @@ static uint64_t reversed(uint64_t value)
     return load_le64(bytes);
 }
 
-/* Return the exclusive or of both halves of the 128-bit product. */
+/* Return the exclusive or of the upper and the lower half of the 128-bit product. */
 #ifdef __SIZEOF_INT128__
 __extension__ typedef unsigned __int128 product;
 
@@ -119,7 +119,7 @@ static uint64_t hash_small(const uint8_t *data, size_t size)
     return avalanche_of_xxh64(secret_pair(56));
 }
 
-/* Hash a middle-sized input: mix pairs of 16 bytes from the middle to both ends. */
+/* Hash 17 to 128 bytes: mix blocks of 16 bytes in pairs, from the middle to both ends. */
 static uint64_t hash_middle(const uint8_t *data, size_t size)
 {
     uint64_t hash = size * PRIME64_1;
@@ -161,7 +161,7 @@ static void accumulate(uint64_t *lanes, const uint8_t *stripe, const uint8_t *se
 static uint64_t hash_long(const uint8_t *data, size_t size)
 {
     uint64_t lanes[LANES] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-    size_t stripes = (size - 1) / STRIPE_SIZE; /* The last stripe, which may overlap, follows below. */
+    size_t stripes = (size - 1) / STRIPE_SIZE; /* The last stripe may overlap, and follows below. */
     for (size_t i = 0; i < stripes; i++) {
         accumulate(lanes, data + i * STRIPE_SIZE, SECRET + 8 * (i % BLOCK_STRIPES));
         if ((i + 1) % BLOCK_STRIPES == 0) {

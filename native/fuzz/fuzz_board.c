@@ -1,5 +1,5 @@
 /* Fuzzes sl_entries_read. Input: options, the size of the output, then the record. The target corrects the LSN
- * and the checksum of the record, and with option 1 the digests of its nodes. Otherwise nearly all mutations
+ * and the checksum of the record, and with option 1 also the digests of its nodes. Otherwise nearly all mutations
  * would fail early. */
 #include "fuzz_input.h"
 

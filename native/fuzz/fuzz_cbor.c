@@ -1,4 +1,4 @@
-/* Fuzzes items. The whole input is the item; its last half is the key to find. */
+/* Fuzzes the kernels for CBOR items. The whole input is the item, and the second half of the input is a key to find. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

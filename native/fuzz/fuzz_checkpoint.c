@@ -1,5 +1,5 @@
-/* Fuzzes bodies of checkpoints. Input: a byte (rollback or not), then the body or a whole record. A record is
- * also read as the next record of a log. */
+/* Fuzzes checkpoint bodies. Input: a byte (rollback or not), then the body or a whole record. A record is also read
+ * as the next record of a log. */
 #include "fuzz_input.h"
 
 static void require_encoded_alike(const fuzz_block *body, const sl_checkpoint_fields *fields)
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     int status = sl_checkpoint_decode(body.bytes, body.size, is_rollback, &fields);
     FUZZ_REQUIRE(status == SL_OK || status == SL_MALFORMED);
-    /* A body with target 0 is not a rollback. */
+    /* sl_checkpoint_encode cannot write a rollback with target 0. */
     if (status == SL_OK && (is_rollback == 0 || fields.numbers[11] != 0)) {
         require_encoded_alike(&body, &fields);
     }

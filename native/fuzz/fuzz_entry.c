@@ -30,7 +30,7 @@ static void hold(fuzz_block *held, uint64_t type, const uint8_t *digest, const f
     *held = (fuzz_block){bytes, held->size + HEAD_SIZE + node->size};
 }
 
-/* Check that the output is a record with the nodes of the step, followed by well-formed index changes only. */
+/* Check that the output is a record with the nodes of the step, followed by nothing but well-formed index changes. */
 static void check_output(const sl_step *step, const sl_output *out)
 {
     sl_record_parts parts;

@@ -1,5 +1,5 @@
-/* Shared by the fuzz targets: functions that cut an input into arguments, and an output block of the size that
- * statelog/kernels uses. Each argument is in a block of exactly its size, so AddressSanitizer detects a read
+/* Declares what the fuzz targets share: functions that cut an input into arguments, and output buffers of the size
+ * that statelog/kernels uses. Each argument is in a block of exactly its size, so AddressSanitizer detects a read
  * past its end. */
 #ifndef STATELOG_FUZZ_INPUT_H
 #define STATELOG_FUZZ_INPUT_H

@@ -4,7 +4,8 @@
 
 enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144 };
 
-/* Query a file whose second meta page belongs to commit 1. Its number of pages does not exceed the file. */
+/* Look up a page in the free list of a file. First write both meta pages: the second one belongs to commit 1, which
+ * is the last one, and their page count matches the file. */
 static void look_around(uint8_t *map, size_t size, uint64_t number)
 {
     uint64_t transactions[] = {0, 1};
@@ -18,7 +19,7 @@ static void look_around(uint8_t *map, size_t size, uint64_t number)
     FUZZ_REQUIRE(sl_lmdb_is_free_at((uint64_t)(uintptr_t)map, SMALL_PAGE, 3, number) == 0);
 }
 
-/* Read rows from any offset of a file in memory. The memory has the alignment of a page. */
+/* Read rows from any offset of a file in memory, which is aligned to the page size. */
 static void read_rows(const fuzz_block *file, uint64_t at, int downwards)
 {
     size_t size = file->size / SMALL_PAGE * SMALL_PAGE;

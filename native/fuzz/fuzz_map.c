@@ -1,5 +1,5 @@
-/* Fuzzes changes of a root. Input: sizes of node, content, entries and locators, and the count, then these
- * parts. */
+/* Fuzzes the kernels that change a root. Input: sizes of node, content, entries and locators, and the count, then
+ * these parts. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000 };

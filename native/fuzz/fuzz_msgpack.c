@@ -1,4 +1,4 @@
-/* Fuzzes arrays of msgpack. The whole input is the array. */
+/* Fuzzes msgpack arrays. The whole input is the array. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

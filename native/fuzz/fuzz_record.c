@@ -3,8 +3,8 @@
 
 enum { LOOKED_FOR = 8 };
 
-/* Look up nodes with the digests and numbers of the record itself. Every node up to the first one with
- * different content must be found. */
+/* Look up nodes by the numbers and digests in the record itself. The places that sl_record_find returns must equal
+ * `places`. */
 static void check_found(const fuzz_block *record, const sl_node_place *places, uint64_t count)
 {
     uint8_t numbers[8 * LOOKED_FOR] = {0};

@@ -1,8 +1,8 @@
 /* Fuzzes a step of two changes, and its record. Input: the sizes of the state, of a list's root, of the items,
  * and of the list's two open levels, with the sizes of their contents; the number of items, operation and kind;
  * then these parts and a version page. The key items are fixed. Each node that the step requests is then added
- * with the requested type. One bit of the operation passes the page as the held nodes, and another bit passes
- * it as the known leaves. */
+ * with the requested type. One bit of the operation passes the page as the held nodes, and another bit passes the
+ * page as the known leaves. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
@@ -50,7 +50,7 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     FUZZ_REQUIRE(memcmp(out->bytes + step->made.nodes_at, step->nodes, (size_t)step->nodes_size) == 0);
     int status = sl_checkpoint_read(record, size, NEXT_LSN, &found);
     size_t error_at = 0;
-    /* With other items, the body would be invalid or different. */
+    /* If `items` is not one valid item, the body is invalid or different. */
     if (sl_cbor_check(items, items_size, &error_at) == SL_OK) {
         FUZZ_REQUIRE(status == SL_OK && memcmp(found.digest, out->bytes, 20) == 0);
     }
@@ -60,7 +60,7 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     free(record);
 }
 
-/* Check that the held nodes begin with the new root of the state. */
+/* Check that the held nodes in the output begin with the new root of the state. */
 static void check_held(const sl_step *step, const sl_output *out)
 {
     static const size_t head_size = 1 + 20 + 8 + 4 + 4;
@@ -186,7 +186,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (step->made.row_count > 0) {
             check_held(step, &record);
         }
-        FUZZ_REQUIRE(!(operation & 16) || step->made.row_count == 0); /* A rollback has an old root. */
+        FUZZ_REQUIRE(!(operation & 16) || step->made.row_count == 0); /* A rollback makes no new root. */
     }
     (void)sl_step_list(step, state_digest, held.bytes, held.size, key, sizeof key);
     free(step);

@@ -1,4 +1,4 @@
-/* Fuzzes the wake-up file. The input overwrites bytes of the file between the calls of a waiter. */
+/* Fuzzes the wake-up file. The input overwrites bytes of the file while two waiters use it. */
 #include "fuzz_input.h"
 
 enum { STALE_MS = 1000, HEADER_SIZE = 8 };

@@ -3,7 +3,8 @@
 
 enum { LSN = 9, NODES = 4 };
 
-/* Walk from a node if its type permits this. The digest is computed, so that the walk accepts a changed node. */
+/* Walk from a node if it has the type that `stage` requires. Compute its digest, so that the walk accepts a mutated
+ * node. */
 static void walk_from(const fuzz_block *record, uint64_t number, uint64_t stage, uint64_t position,
                       const fuzz_block *key)
 {

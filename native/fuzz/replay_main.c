@@ -2,9 +2,9 @@
  *
  * fuzz_NAME CORPUS_DIRECTORY [SECONDS [SEED]]
  *
- * Replays every file of the directory, and then mutations of them for SECONDS. The same seed gives the same
- * mutations in the same order. Exits 0 if nothing was found. Otherwise a sanitizer or a broken contract aborts
- * the process, and the input is printed as hex, to be added to the corpus. */
+ * Replays every file of the directory, and then mutations of these files for SECONDS. The same seed gives the same
+ * mutations in the same order. Exits 0 if nothing was found. Otherwise a sanitizer or FUZZ_REQUIRE aborts the
+ * process, which prints the input as hex, so that it can be added to the corpus. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "fuzz_input.h"
@@ -41,7 +41,7 @@ static void on_abort(int number)
     (void)raise(number);
 }
 
-/* Return a random number below `limit`, which is not 0. The generator is xorshift64* (Vigna 2016). */
+/* Return a random number below `limit`, which must not be 0. The generator is xorshift64* (Vigna 2016). */
 static size_t random_below(size_t limit)
 {
     random_state ^= random_state >> 12;
@@ -90,7 +90,7 @@ static void set_current(const fuzz_block *input)
     current_size = input->size;
 }
 
-/* Replace `lost` bytes at `at` with `size` bytes. */
+/* Replace `lost` bytes of the current input, from offset `at` on, by `size` bytes. */
 static void splice_current(size_t at, size_t lost, const uint8_t *bytes, size_t size)
 {
     if (current_size - lost > INPUT_SIZE_MAX - size) {

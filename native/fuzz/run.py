@@ -21,7 +21,7 @@ FUZZ = Path(__file__).resolve().parent
 NATIVE = FUZZ.parent
 KERNELS = sorted(NATIVE.glob("*.c"))
 OF_OBJECTS = sorted((NATIVE / "python").glob("*.c"))
-"""These take Python objects and are not fuzzed. .ci/run runs their tests with sanitizers."""
+"""C files that take Python objects. They are not fuzzed: .ci/run runs their tests with sanitizers."""
 TARGETS = sorted(FUZZ.glob("fuzz_*.c"))
 COMPILER = os.environ.get("CC", "gcc")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
@@ -70,7 +70,7 @@ def main() -> int:
                 sources,
             )
         )
-        # Compile once more with the flags of a release: some warnings need the optimizer.
+        # Compile once more with the flags of a release, because some warnings need the optimizer.
         list(pool.map(lambda source: compile_to(directory / f"{source.stem}.O2.o", "-O2", "-c", str(source)), KERNELS))
         headers = f"-isystem{sysconfig.get_paths()['include']}"
         slots = "-Wno-pedantic"  # Python's tables store functions as object pointers.

@@ -1,4 +1,4 @@
-"""Write the initial corpus of the fuzz targets: one small well-formed input for each shape of bytes.
+"""Write the initial corpus of the fuzz targets: one small well-formed input for each kind of input.
 
     python native/fuzz/seed_corpus.py [DIRECTORY]
 
@@ -22,7 +22,7 @@ FAR_LOCATOR = b"\xac\x02\x83\x01"
 
 
 def u16(number: int) -> bytes:
-    """Return two bytes, as the targets read sizes."""
+    """Return the two bytes from which a fuzz target reads a size."""
     return number.to_bytes(2, "big")
 
 
@@ -91,7 +91,7 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def short_record(nodes: dict[int, tuple[int, bytes, bytes]], *, is_chained: bool = False) -> bytes:
-    """Return a record that has lost other nodes. Each number in its rows takes two bytes."""
+    """Return a vacuumed record that has only these nodes, by number. The numbers in its rows have two bytes."""
     rows, end = b"", 0
     for number, (kind, content, locators) in nodes.items():
         content_end, end = end + len(content), end + len(content) + len(locators)
@@ -108,7 +108,7 @@ def digest_of(kind: int, content: bytes) -> bytes:
 
 
 def sound_nodes() -> list[tuple[int, bytes, bytes]]:
-    """Return a leaf, a list with two refs to it, and a dict with a ref to the list and one to another record."""
+    """Return a leaf, a list with two refs to the leaf, and a dict with refs to the list and to another record."""
     leaf = b"\x78\x64" + b"y" * 100
     items = b"\x00\x02\x00\x02" + (b"\xfc" + digest_of(1, leaf)) * 2
     state = b"\x02\x02\x00\x02\x61a\xfd" + digest_of(2, items) + b"\x61b" + REF
@@ -136,7 +136,7 @@ def sound_record(nodes: list[tuple[int, bytes, bytes]], body: bytes = b"\x82\x01
 
 
 def entry_record(nodes: list[tuple[int, bytes, bytes]], slot: bytes, locator: bytes, order: bytes = b"\xf6") -> bytes:
-    """Return a record of the entry `k`, set by `me`, whose root has this slot. The root is the last node."""
+    """Return a record of the entry `k`, set by `me`. Its root, the last node, stores `slot` as the value."""
     root = b"\x02\x01\x00\x01\x65value" + slot
     digest = b"\x54" + digest_of(2, root)
     body = b"\x8e\x01\x00\x61k\x62me\x00\x07\x00" + digest + b"\x00" + bytes([len(nodes)]) + order + b"\xf6\xf6\x80"
@@ -146,18 +146,18 @@ def entry_record(nodes: list[tuple[int, bytes, bytes]], slot: bytes, locator: by
 
 
 def page(first: int, count: int) -> bytes:
-    """Return a version page with times 1, 2, 3, ..."""
+    """Return a version page whose entries have the times 1, 2, 3, ..."""
     entries = b"".join((n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count))
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 
 def wake_bytes(at: int, data: bytes) -> bytes:
-    """Return an input that writes `data` at an offset after the magic of a wake-up file."""
+    """Return input for fuzz_wake.c that writes `data` into the file at `at`, counted from the end of the magic."""
     return (at // 2).to_bytes(2, "big") + bytes([len(data)]) + data
 
 
 def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]], number: int = 3) -> bytes:
-    """Return an LMDB page in little-endian order from (key, flags, data). In a branch, data is the child's number."""
+    """Return a little-endian LMDB page with nodes (key, flags, data). In a branch, data is the child's page number."""
     size, pointers, stored = 512, b"", b""
     for key, flags, data in nodes:
         head = data + bytes(6 - len(data)) if kind == 1 else struct.pack("<IH", len(data), flags)
@@ -174,7 +174,7 @@ def lmdb_input(options: int, page: bytes) -> bytes:
 
 
 def lmdb_map() -> bytes:
-    """Return a file of small pages. Version 2 of thread 1 is on page 4, and its record 7 on page 5."""
+    """Return an LMDB file of small pages. Version 2 of thread 1 is on page 4, and its record (LSN 7) on page 5."""
     meta = bytes(128) + struct.pack("<QQQ", 2, 5, 1)
     tables = [(name, 2, bytes(40) + struct.pack("<Q", page)) for name, page in ((b"index", 3), (b"log", 5))]
     key = b"v" + (1).to_bytes(8, "big") + bytes(8)
@@ -216,7 +216,7 @@ def step_input(
     opens: tuple[tuple[bytes, bytes], ...] = (),
     state: tuple[bytes, bytes] = STATE,
 ) -> bytes:
-    """Return an input of fuzz_step.c: changes of a state whose channel "b" is the list with that root."""
+    """Return an input of fuzz_step.c: changes of a state whose channel "b" is the list with the root `root`."""
     kind, content, locators = root
     sizes = (len(b"".join(state)), len(state[0]), len(content + locators), len(content), len(items))
     opens += ((b"", b""),) * (2 - len(opens))
@@ -238,7 +238,7 @@ def entry_input(
     claim: tuple[int, bytes, int, int, int] = (0, bytes(8), 0, 0, 0),
     rest: bytes = b"",
 ) -> bytes:
-    """Return an input for fuzz_entry.c: an event of the entry with this key."""
+    """Return an input of fuzz_entry.c: an event of the entry `key`."""
     numbers = (1, act, 99, 98, 97, 300, 128, 0, 1, 9 if root or not item else 0, 0, row[0] > 0)
     fixed = struct.pack(">12Q4Q8sQQ8s3Q20s20s", *numbers, *row, *claim, DIGEST, DIGEST)
     sizes = u16(len(key)) + u16(len(root)) + u16(len(root)) + u16(len(item))
@@ -273,7 +273,7 @@ FULL_STATE = (
     + b"".join(b'\x62"' + bytes([33 + each]) + b"\x05" for each in range(37)),
     b"",
 )
-"""A state that closes a chunk with one more channel."""
+"""A state in which one more channel closes a chunk."""
 
 TEXT = b"\x78\x64" + b"t" * 100
 
@@ -349,7 +349,7 @@ VECTORS = {
 
 
 def corpus() -> dict[str, bytes]:
-    """Return every seed by its path."""
+    """Return the seeds by their paths in the corpus directory."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
     seeds |= {f"node/chunk_{name}": node_input(node, is_root=False) for name, node in CHUNKS.items()}
     seeds |= {f"node/root_{name}": node_input(node, is_root=True) for name, node in ROOTS.items()}
@@ -408,7 +408,7 @@ def corpus() -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Write the seeds."""
+    """Write each seed to its file."""
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "corpus"
     for name, data in corpus().items():
         path = directory / name

@@ -1,9 +1,9 @@
-/* The encoder of plain Python values as items (FORMAT.md 7). Nearly all writes consist of such values.
+/* Encodes plain Python values as CBOR items (FORMAT.md 7). Nearly all writes consist of such values.
  *
  * Trust: none in the value. For any other type, size or depth the result is None, and statelog/format/cbor.py
  * encodes the value or reports the error.
  * Invariants: no Python code runs here, so no object changes while it is read. The size of the output bounds
- * the time. */
+ * the running time. */
 #include "objects.h"
 
 enum {
@@ -17,7 +17,7 @@ enum {
     ITEM_TRUE = 0xF5,
     ITEM_NULL = 0xF6,
     KEYS_MAX = 32,      /* The maximum number of keys of one map. */
-    LEVELS_MAX = 32     /* The maximum depth of one call, because a thread's stack may be small. */
+    LEVELS_MAX = 32     /* The maximum nesting in one call, because a thread's stack may be small. */
 };
 
 typedef struct {
@@ -147,7 +147,7 @@ static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
     return is_map ? put_map(out, value, levels - 1) : put_list(out, value, levels - 1);
 }
 
-/* encode_plain(value, depth): return the item of a plain value at a depth, or None. */
+/* encode_plain(value, depth): return a plain value, nested at `depth`, as an item; or None. */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);

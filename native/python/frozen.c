@@ -1,4 +1,4 @@
-/* A check whether values have changed since they were serialised, without serialising them again.
+/* Checks whether values have changed since they were serialised, without serialising them again.
  *
  * Values are *frozen* as follows: texts, bytes, numbers, booleans and None stay as they are. A list, tuple,
  * dict or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis,
@@ -13,8 +13,8 @@ enum { LEVELS_MAX = 32 }; /* The maximum depth of a value, because a thread's st
 typedef struct {
     const module_state *state;
     PyObject *kinds; /* A dict that maps a type to whether it is a plain model. */
-    PyObject *learn; /* A function that is called for a type that is not in `kinds`. */
-    /* Whether the item is deeper than LEVELS_MAX. The rest is not read, because the item may contain itself. */
+    PyObject *learn; /* Returns whether a type that is not in `kinds` is a plain model. */
+    /* True if the item is deeper than LEVELS_MAX. Its rest is then not read, because the item may contain itself. */
     bool is_deep;
 } freezing;
 
@@ -28,7 +28,7 @@ static PyObject *nothing_known(void) { return shared(Py_Ellipsis); }
 
 static PyObject *freeze(freezing *with, PyObject *value, unsigned levels);
 
-/* Freeze a member into its place. Return false with an error set. */
+/* Freeze a member, and store it at `place` in the record. Return false, with an error set, on failure. */
 static bool freeze_member(freezing *with, PyObject *record, Py_ssize_t place, PyObject *member, unsigned levels)
 {
     PyObject *frozen = freeze(with, member, levels);
@@ -50,7 +50,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
         Py_XDECREF(item);
         if (!is_done) {
             Py_DECREF(record);
-            if (item == NULL) { /* The list was shortened in the meantime. */
+            if (item == NULL) { /* Python code has shortened the list. */
                 PyErr_Clear();
                 return nothing_known();
             }
@@ -60,7 +60,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
     return record;
 }
 
-/* Record a dict or a model's members: the type, the model's extra fields, and then alternating keys and values. */
+/* Return a dict or a model as a tuple: its type, a model's extra fields, and then alternating keys and values. */
 static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra, PyObject *held, unsigned levels)
 {
     Py_ssize_t head = extra == NULL ? 1 : 2;
@@ -91,7 +91,7 @@ static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra,
         }
         place += 2;
     }
-    if (place != size || head + 2 * PyDict_Size(held) != size) { /* The dict was changed in the meantime. */
+    if (place != size || head + 2 * PyDict_Size(held) != size) { /* Python code has changed the dict. */
         Py_DECREF(record);
         return nothing_known();
     }
@@ -113,7 +113,7 @@ static bool open_model(const module_state *state, PyObject *model, PyObject **he
     return false;
 }
 
-/* Return 1 if values of a type are plain models, 0 if not, or -1 with an error set. */
+/* Return 1 if values of the type `kind` are plain models, 0 if not, or -1 with an error set. */
 static int is_plain(freezing *with, PyObject *kind)
 {
     PyObject *found = PyDict_GetItemWithError(with->kinds, kind);
@@ -207,7 +207,7 @@ static bool are_members_still(const module_state *state, PyObject *record, Py_ss
     return place == size;
 }
 
-/* Return true if `value`, once frozen, would equal the frozen value. Recurse no deeper than the frozen value. */
+/* Return true if freezing `value` would give `frozen`. Recurse no deeper than `frozen`. */
 static bool is_still(const module_state *state, PyObject *frozen, PyObject *value)
 {
     if (!PyTuple_CheckExact(frozen)) {
@@ -223,7 +223,7 @@ static bool is_still(const module_state *state, PyObject *frozen, PyObject *valu
             double is = PyFloat_AsDouble(value);
             return memcmp(&was, &is, sizeof was) == 0;
         }
-        /* Both have a type that is_leaf accepts, so no Python code runs. */
+        /* Both values have the same type, which is_leaf accepts, so no Python code runs. */
         int answer = PyObject_RichCompareBool(frozen, value, Py_EQ);
         if (answer < 0) {
             PyErr_Clear();
@@ -271,8 +271,8 @@ PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t co
     return made;
 }
 
-/* still_items(frozen, values): return how many items are unchanged from the beginning, and how many from the
- * end. */
+/* still_items(frozen, values): return the number of unchanged items at the beginning, and the number of unchanged
+ * items at the end. */
 PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !PyTuple_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
@@ -286,7 +286,7 @@ PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t cou
     Py_ssize_t shorter = known < size ? known : size;
     Py_ssize_t first = 0;
     Py_ssize_t last = 0;
-    PyObject *values = PyList_GetSlice(args[1], 0, size); /* No other code can change this copy. */
+    PyObject *values = PyList_GetSlice(args[1], 0, size); /* A copy, which no other code can change. */
     if (values == NULL) {
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* statelog._objects: the part of the library that takes and makes Python objects. */
+/* Defines the extension module statelog._objects, whose functions take and return Python objects. */
 #include "objects.h"
 
 static int module_exec(PyObject *module)

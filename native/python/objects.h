@@ -1,4 +1,4 @@
-/* The shared parts of the module of Python objects: its state, and functions that read and write objects.
+/* Declares what the files of statelog._objects share: the module's state, and functions that read and make objects.
  *
  * Trust: none. Only objects of exactly the expected types are read, and two attributes of plain models. */
 #ifndef STATELOG_OBJECTS_H
@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { SL_ROOM_SIZE = 128 * 1024 }; /* The size of the room, which is more than an encoded plain value takes. */
+enum { SL_ROOM_SIZE = 128 * 1024 }; /* A larger plain value is encoded by Python code. */
 
 typedef struct {
     uint8_t *room; /* Working memory of one call at a time, protected by the interpreter's lock. */
@@ -48,8 +48,8 @@ static inline bool read_number(PyObject *object, uint64_t *found)
  * they are requested, which large texts should not do. */
 enum { SL_KEPT_TEXT_MAX = 256 };
 
-/* Get the UTF-8 bytes of a text. `owned` is the object that holds the bytes, if it is not the text. Return
- * false, without an error, for a lone surrogate. */
+/* Get the UTF-8 bytes of a text. `owned` is a new object that contains the bytes, or NULL if the text itself does.
+ * Return false, without an error, for a lone surrogate. */
 static inline bool utf8_of(PyObject *text, view *bytes, PyObject **owned)
 {
     Py_ssize_t size = 0;

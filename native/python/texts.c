@@ -1,5 +1,4 @@
-/* Functions that join the JSON texts of a list, and copy values decoded from JSON, for adapters that store
- * values as JSON.
+/* Joins JSON texts into one JSON array, and copies values decoded from JSON, for adapters that store values as JSON.
  *
  * Trust: none in the items, which come from a file. While a value is copied, every object is owned while it is
  * read.
@@ -8,7 +7,7 @@
 
 enum { MAJOR_TEXT = 3, LEVELS_MAX = 200, ADDITIONAL_64 = 27 };
 
-/* Get the UTF-8 bytes of an item that is a prefix and a text. Return false for any other item. */
+/* Get the UTF-8 bytes of an item that consists of `prefix` and a CBOR text. Return false for any other item. */
 static bool text_of(PyObject *item, view prefix, view *text)
 {
     view bytes;
@@ -38,7 +37,7 @@ static bool text_of(PyObject *item, view prefix, view *text)
     return size == left;
 }
 
-/* join_texts(items, prefix): return a JSON array of the texts after the prefix in each item. */
+/* join_texts(items, prefix): return a JSON array of the texts that follow the prefix in each item. */
 PyObject *sl_join_texts(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
