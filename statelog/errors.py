@@ -50,7 +50,7 @@ class StatelogError(Exception):
             setattr(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its facts, so that another process gets them, too."""
+        """Pickle the error with its facts, so that a process that unpickles it also gets the facts."""
         return (_rebuild_error, (type(self), self.message, self.facts))
 
 
@@ -89,7 +89,7 @@ class SecretError(UsageError, ValueError):
 
 
 class NotFoundError(UsageError, LookupError):
-    """A name does not exist in this store. Subclasses name the kind of the name."""
+    """A name does not exist in this store. Each subclass stands for one kind of name."""
 
     exit_code = 3
 
@@ -159,7 +159,7 @@ class StepVersionError(NondeterminismError):
 
 
 class CursorError(UsageError):
-    """A cursor belongs to another store, or to a history that a power failure has undone. Facts: cursor."""
+    """A cursor belongs to a different store, or to a history that a power failure has undone. Facts: cursor."""
 
 
 class KeyArgumentError(UsageError, ValueError):
@@ -238,7 +238,7 @@ class RunEndedError(ConflictError):
 
 
 class FencedError(ConflictError):
-    """Another owner has taken over the store. This copy does not accept commits any more, but can still be read.
+    """Another owner has taken over the store. This copy no longer accepts commits, but can still be read.
 
     Facts: path. Also owner (its host, and the path there) and epoch, if the storage could report them.
     """
@@ -308,7 +308,7 @@ class ForgeryError(CorruptionError):
 
 
 class OtherStoreError(ForgeryError):
-    """The file is a different store from that of an expected anchor, and does not have its history.
+    """The file is not the store of the expected anchor, and does not have the anchor's history.
 
     Facts: path, lsn, expected, found (as for ForgeryError; None if the log ends before `lsn`), expected_store_id,
     found_store_id (in hex).
@@ -316,7 +316,7 @@ class OtherStoreError(ForgeryError):
 
 
 class StorageError(StatelogError):
-    """The disk or the operating system refused. ``__cause__`` is the original error."""
+    """The disk or the operating system reported an error. ``__cause__`` is the original error."""
 
     exit_code = 8
 
@@ -326,11 +326,11 @@ class CommitOutcomeUnknownError(StorageError):
 
 
 class RemoteError(StorageError):
-    """The storage of a fleet is unreachable, or refuses requests at present. Local commits are kept."""
+    """The storage of a fleet is unreachable, or currently rejects requests. Local commits are kept."""
 
 
 class RemoteLagError(RemoteError):
-    """The storage of a fleet lacks too many commits. Facts: lag_s, lag_bytes."""
+    """Too many commits have not reached the storage of a fleet yet. Facts: lag_s, lag_bytes."""
 
 
 class UnsafeStorageError(StorageError):

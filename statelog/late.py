@@ -1,4 +1,4 @@
-"""Loading of a package's public names on first use (PEP 562).
+"""Loads a package's public names on first use (PEP 562).
 
 A short process, such as a hook or a cron job, pays for every module that it loads. So `import statelog` loads only the
 modules that a commit needs. Functions import other modules where they use them. `late_names` creates the `__getattr__`

@@ -1,4 +1,4 @@
-"""All limits, and the reasons for their values. FORMAT.md fixes those that affect the bytes of files."""
+"""All limits, and the reasons for their values. FORMAT.md fixes the limits that affect the bytes of files."""
 
 # --- values -----------------------------------------------------------------
 INLINE_SIZE_BYTES_MAX = 64
@@ -91,7 +91,7 @@ cheaper.
 """
 
 JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
-"""The size of a half of the WAL at which a checkpoint begins, after some hundred commits. So the WAL stays small."""
+"""The size at which a checkpoint of a WAL half begins, after some hundred commits. So the WAL stays small."""
 
 JOURNALED_RECORDS_MAX = 2560
 """The number of records in the WAL after which a checkpoint begins. Recovery takes 80 to 140 us for a small record."""
@@ -103,15 +103,15 @@ HELD_PAGES_MAX = 144
 INTERVAL_HELD_PAGES_MAX = 2048
 """The number of pages that commits take before a checkpoint begins: half a megabyte, or eight megabytes with
 `interval`. The file grows by as much, because the pages of the durable snapshot are held. Half a megabyte is some 15
-commits. With more held pages, LMDB's list of free pages is longer, and each transaction writes it. In a test that
-appended 300 B 20,000 times, a late commit wrote 1.34 times the bytes of an early commit with 256 pages, 1.30 times with
-144, and one page more from 300 on.
+commits. With more held pages, LMDB's list of free pages is longer, and each transaction writes it. A test appended 300
+B 20,000 times: with 256 held pages, a late commit wrote 1.34 times the bytes of an early commit, with 144 pages 1.30
+times, and from 300 pages on, one page more.
 """
 
 DISK_RESERVE_PAGES_MAX = 32
 DISK_RESERVE_SHARE = 128
-"""The divisor for the disk reserve of a large store, which is at least 1/128 of it. A small store reserves a quarter,
-and then 32 pages. The reserve is for retention and deletion on a full disk.
+"""The divisor for the disk reserve of a large store, which is at least 1/128 of the store. A small store reserves a
+quarter of its pages, but at most 32. The reserve is for retention and deletion on a full disk.
 """
 
 STEP_PAGES_MAX = 32

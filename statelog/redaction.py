@@ -1,4 +1,4 @@
-"""Redaction of messages and output: hides passwords, keys and signatures in addresses, and secret values.
+"""Redacts messages and output: hides passwords, keys and signatures in addresses, and secret values.
 
 Every error of this library hides secrets of addresses in its message (`errors.py`). The command line hides them in
 errors of other libraries. Code with a complete address uses `redacted_url`, because the end of an address within a text
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from logging import Logger, LogRecord
 
 HIDDEN: Final = "***"
-"""The replacement of a secret in an address."""
+"""The text that replaces a secret in an address."""
 
 HIDDEN_VALUE: Final = "**********"
-"""The replacement of a secret value, as in pydantic."""
+"""The text that replaces a secret value, as in pydantic."""
 
 # The patterns are not compiled here, because most processes use none. `re` compiles and caches a pattern on first use.
 _SCHEME = r"(?i)\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)"
@@ -28,7 +28,9 @@ _SETTING = (
     r"(\s*=\s*)(?!\ue000)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
 _MARK = r"\[REDACTED [a-z0-9-]{1,40}(?: [0-9a-f]{8})?\]"
-"""The pattern of a guard's redaction. While a text is redacted, a number between two private characters replaces it."""
+"""Matches a guard's redactions. While `redacted` searches a text, a number between two private characters replaces each
+one.
+"""
 _NAMES_SECRET = r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$"  # noqa: S105 - it is a pattern
 _NAMES_CREDENTIAL = r"(?i)(?:key|token|password|passphrase|credentials?)$"
 _HOST = r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?"
@@ -52,7 +54,7 @@ def hidden(text: str) -> str:
 
 
 def redacting_logger(name: str) -> Logger:
-    """Return the logger with a name. Its messages and exceptions pass through `redacted`."""
+    """Return the logger called `name`. It redacts its messages and exceptions with `redacted`."""
     import logging
 
     logger = logging.getLogger(name)
@@ -115,7 +117,7 @@ def redacted_url(url: object) -> str:
 def _redacted_without_scheme(url: str) -> str:
     """Redact an address for messages that lacks a scheme or its slashes. It may begin with a login."""
     login, at, rest = url.rpartition("@")
-    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # Such a prefix belongs to a path.
+    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # A path may contain `@`.
         return redacted(url)
     return f"{_shown_login(login, is_postgres=False)}@{redacted_url(rest)}"
 
@@ -130,7 +132,7 @@ def _shown_login(login: str, *, is_postgres: bool) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text without the secrets in its addresses and in its settings, such as `password=...`.
+    """Return `text` without the secrets in addresses and in settings such as `password=...`.
 
     The redactions of a guard stay: `password=[REDACTED field 3e4f5a6b]`.
     """
@@ -151,9 +153,9 @@ def _redacted(text: str) -> str:
 
 
 def redact_error(error: BaseException) -> None:
-    """Hide secrets in an error of another library, because a traceback shows it as the cause of our error.
+    """Hide secrets in a different library's error, because a traceback shows this error as the cause of ours.
 
-    An error of psycopg refers to its connection, which has the password.
+    A psycopg error also loses its reference to the connection, which has the password.
     """
     if hasattr(error, "_pgconn"):
         error._pgconn = None  # noqa: SLF001 - psycopg does the same when it pickles the error

@@ -329,7 +329,7 @@ class Reducer(_Value):
     def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:
         """Encode a write to a channel. Raises the errors of `cbor.encode`, and ReducerTypeError."""
         if isinstance(value, Overwrite):
-            if self.name == "upsert":  # The items are checked and merged as in any other write.
+            if self.name == "upsert":  # The items are checked and merged as in an ordinary write.
                 held = value.value
                 if type(held) not in (list, tuple) or any(isinstance(item, Remove) for item in held):
                     raise _mismatch(self, held, path, "a list of dicts, in Overwrite")
@@ -386,7 +386,7 @@ _OPERATIONS = {
 
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
-    if type(value) is list:  # Its items are merged.
+    if type(value) is list:  # The items are encoded one by one, because the list is merged item by item.
         return [cbor.encode(item, path=f"{path}[{index}]", depth=1) for index, item in enumerate(value)]
     return cbor.encode(value, path=path)
 

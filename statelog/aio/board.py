@@ -75,7 +75,7 @@ class Board(BoardCalls, OldBoardNames):
     async def lease(
         self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True
     ) -> AsyncIterator[Lease]:
-        """Acquire a lease of a name for the duration of a block.
+        """Acquire the lease called `name` for the duration of a block.
 
         See `statelog.Board.lease`. If the task is cancelled, a lease taken for it is given back.
         """
@@ -94,7 +94,7 @@ class Board(BoardCalls, OldBoardNames):
     async def claim_of(
         self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None
     ) -> Claim:
-        """Return the Claim of a key that was claimed with `token`. See `statelog.Board.claim_of`."""
+        """Return a `Claim` object for an existing claim, given its token. See `statelog.Board.claim_of`."""
         call = partial(self._board.claim_of, key, token, max_attempts=max_attempts, dead=dead)
         return Claim(self._runner, await self._runner.run(call))
 

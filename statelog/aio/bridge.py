@@ -1,4 +1,4 @@
-"""The bridge between event loops and the synchronous API. It makes calls and runs iterators on OS threads."""
+"""Connects event loops with the synchronous API: makes its calls and runs its iterators on OS threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WORKERS_MAX = 32
 
 _TRIES_MAX = 4
 _POLL_WORKERS_MAX = 3
-"""The maximum number of OS threads for reads of waiting tasks. With the waiter thread, waiting needs four threads."""
+"""The maximum number of OS threads for reads of waiting tasks. Together with the waiter thread, these are four threads.
+"""
 
 _PAGE = 64
 
@@ -73,13 +74,13 @@ class Runner:
     async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call under asyncio or trio, and return its result.
 
-        A cancelled task ends only after the call. So no commit happens after the task has ended.
+        If the task is cancelled, it waits for the call to end. So no commit happens after the task has ended.
         """
         if _is_trio():
             import trio
 
             call = partial(_call, partial(function, *args, **kwargs))
-            result: T = await trio.to_thread.run_sync(call)  # A cancelled task waits for the call.
+            result: T = await trio.to_thread.run_sync(call)  # By default, a cancelled task waits for the call.
             return result
         future = self.submit(function, *args, **kwargs)
         loop = asyncio.get_running_loop()
@@ -116,7 +117,7 @@ class Runner:
         return future.result()
 
     def close(self, last: Callable[[], None] | None = None) -> Future[None]:
-        """Make a last call, and then end the threads. The call is made only once, even if no task waits for it."""
+        """Call `last`, and then end the threads. `last` is called only once, even if no task waits for it."""
         with self._lock:
             if self._closing is None or self.path is None:
                 pool = self._executor()
@@ -180,7 +181,10 @@ def _is_trio() -> bool:
 
 
 async def ended(*futures: asyncio.Future[Any]) -> None:
-    """Wait until all futures have ended. If the task is cancelled meanwhile, it is cancelled only after that."""
+    """Wait until all futures are done.
+
+    If the task is cancelled while it waits, raise CancelledError only when they are done.
+    """
     cancelled: asyncio.CancelledError | None = None
     while waiting := [each for each in futures if not each.done()]:
         try:

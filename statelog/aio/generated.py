@@ -202,7 +202,7 @@ class StoreCalls:
         threads: str = "*",
         warns: bool = False,
     ) -> None:
-        """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
+        """Limit the size of a channel, or of the whole state, in commits to matching threads through this object.
 
         See `statelog.Store.limit`.
         """
@@ -589,7 +589,7 @@ class BoardCalls:
     async def migrate(
         self, pattern: str = "**", *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> MigrationReport:
-        """Store the values of the entries that match a pattern in the declared version of their schema.
+        """Convert the values of matching entries to the declared version of their schema, and store them.
 
         See `statelog.Board.migrate`. `progress` is called on a thread of the pool.
         """
@@ -650,18 +650,18 @@ class ClaimCalls:
     fence: Claim
 
     async def renew(self, lease_s: float | None = None) -> None:
-        """Restart the duration of the claim, optionally with a new duration. The renewal is on the disk on return.
+        """Restart the duration of the claim, optionally with a new duration. Return when the renewal is on the disk.
 
         See `statelog.Claim.renew`.
         """
         await self._runner.run(self.fence.renew, lease_s)
 
     async def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
-        """Return the entry for another claim, and record the error. See `statelog.Claim.fail`."""
+        """End the claim so that the entry may be claimed again, and record the error. See `statelog.Claim.fail`."""
         await self._runner.run(self.fence.fail, error, retry_in_s=retry_in_s)
 
     async def release(self, *, counts: bool = True) -> None:
-        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises as `renew`.
+        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises the errors of `renew`.
 
         See `statelog.Claim.release`.
         """

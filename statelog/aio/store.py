@@ -137,12 +137,15 @@ class Store(StoreCalls, Threads, OldStoreNames):
 
     @property
     def remote(self) -> Remote:
-        """The shipping of this store to its fleet. Raises UsageError without a fleet. See `statelog.Store.remote`."""
+        """The object that ships this store to its fleet. Raises UsageError without a fleet.
+
+        See `statelog.Store.remote`.
+        """
         return Remote(self._runner, self._store.remote)
 
 
 class Remote:
-    """The shipping of a store, with methods of `statelog.fleet.owner.Owner`, which are awaited."""
+    """Ships a store to its fleet, with methods of `statelog.fleet.owner.Owner`, which are awaited."""
 
     def __init__(self, runner: Runner, owner: Any) -> None:
         self._runner = runner

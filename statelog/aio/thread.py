@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Thread(ThreadCalls[S, W]):
-    """A thread, as `statelog.Thread`. It is opened on first use. `await thread` opens it now, and raises its errors."""
+    """A thread, like `statelog.Thread`. It is opened on first use.
+
+    `await thread` opens it now, and raises its errors.
+    """
 
     state = StateOf()
     """The channels of the head at the time of the `await`."""

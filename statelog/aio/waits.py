@@ -1,4 +1,4 @@
-"""Waiting of asyncio tasks. The store's waiter thread wakes them, so a waiting task does not occupy an OS thread."""
+"""Lets asyncio tasks wait. The store's waiter thread wakes them, so a waiting task does not occupy an OS thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class WaitTurn:
         condition: the condition that the task waits for.
 
     Raises:
-        ClosedError, ForkedError: the store is not usable. `woken` raises them, too, if the store is closed meanwhile.
+        ClosedError, ForkedError: the store is not usable. `woken` also raises them if the store is closed while it
+            waits.
     """
 
     def __init__(self, session: StoreSession, condition: Condition) -> None:
@@ -97,7 +98,7 @@ class Attempt(Protocol[T]):
         """The condition under which the attempt may succeed."""
 
     def take(self) -> T | None:
-        """Make the attempt after the condition held. Called on the thread pool. Return None if it fails."""
+        """Make the attempt once the condition has held. Called on the thread pool. Return None if the attempt fails."""
 
     def take_now(self) -> T | None:
         """Check the condition and make the attempt. Called on the thread pool. Return None if it fails."""

@@ -25,7 +25,7 @@ def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - the flag i
 
 
 def check_lsn(lsn: int) -> None:
-    """Raise UsageError if `after` is not an LSN."""
+    """Raise UsageError if `lsn`, the argument `after`, is not an LSN."""
     if isinstance(lsn, bool) or not isinstance(lsn, int) or lsn < 0:
         message = f"an LSN must be a non-negative int, not {lsn!r}"
         raise UsageError(message, argument="after", value=lsn)

@@ -25,7 +25,7 @@ class OpenTransaction(Protocol):
 _OPENED: ContextVar[tuple[OpenTransaction, ...]] = ContextVar("statelog transactions", default=())
 """The transactions of this OS thread or task.
 
-A task that began inside a transaction may still list it after its end.
+A task that began inside a transaction may still list the transaction after its end.
 """
 
 transactions_here = _OPENED.get

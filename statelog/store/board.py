@@ -53,14 +53,16 @@ _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
 
 class Board(ReadBoard, OldBoardNames):
-    """A handle of the board, which stores entries by key. `Store.board`, a transaction and a snapshot return one.
+    """A handle of the board, which stores entries by key.
+
+    The `board` method of a store, transaction or snapshot returns one.
 
     Every write is one commit. Versions are LSNs. The version of a missing entry is 0. No read returns an entry that has
     expired. Values may have all types that a channel accepts, and are returned as plain Python values.
 
     An operation that the rules of the handle do not allow raises AccessError. Lists, watches and `children` leave out
     entries that the handle may not read. `update`, `cas`, `set(expected_version=)` and `delete(expected_version=)`
-    depend on the entry, so they need the right to read the entry, too.
+    depend on the entry, so they also need the right to read the entry.
     """
 
     # --- writing ----------------------------------------------------------------------
@@ -90,7 +92,7 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             UsageError: `key` is not a valid key, or `ttl_s` is not positive.
             ValueTypeError, LimitError: the value cannot be stored.
-            ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
+            ConflictError: the entry is at a different version. Facts: key, expected_version, actual_version.
             LeaseLostError: `fence` has ended. Facts: key or name, token.
             StoreFullError: the quota or the disk is used up.
 
@@ -131,7 +133,7 @@ class Board(ReadBoard, OldBoardNames):
         """Set an entry if it is at `expected_version`, as `set` does. Version 0 means that no entry may exist.
 
         Raises:
-            ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
+            ConflictError: the entry is at a different version. Facts: key, expected_version, actual_version.
 
         It also raises the errors of `set`.
         """
@@ -173,7 +175,7 @@ class Board(ReadBoard, OldBoardNames):
 
         Raises:
             UsageError: `key` is not a valid key.
-            ConflictError: the entry is at another version than `expected_version`.
+            ConflictError: the entry is not at `expected_version`.
         """
         check_key(key)
         self._rights.check("write", key)
@@ -195,7 +197,7 @@ class Board(ReadBoard, OldBoardNames):
         Keys that the handle may not read are left out of the result.
 
         The cost depends on the number of writes to the board since the LSN, not on the size of the board. A rollback is
-        an ordinary write, so a rollback to the LSN before it undoes it.
+        an ordinary write: to undo it, roll back to the LSN before the rollback.
 
         Args:
             prefix: the prefix of the keys; empty for all keys.
@@ -254,7 +256,7 @@ class Board(ReadBoard, OldBoardNames):
     ) -> Entry:
         """Merge a value with an entry. `how` is None if the other fields of the entry stay as they are.
 
-        With `is_guarded`, the value has passed the guard already.
+        With `is_guarded`, the value has already passed the guard.
         """
         check_key(key)
         rights = self._rights
@@ -320,8 +322,9 @@ class Board(ReadBoard, OldBoardNames):
         """Remove old records of entries now. The current version of each entry stays.
 
         A record is removed if neither rule keeps it. `keep_last` keeps the last records of each key. `max_age` keeps
-        records younger than that age, and also removes deletion records. Records that a watcher has not seen yet
-        stay, also for a minute after the watcher's process was killed. The file does not shrink; see `Store.compact`.
+        records younger than that age, and also removes deletion records. Records that a watcher has not seen yet stay.
+        If the watcher's process is killed, they stay for one more minute. The file does not shrink; see
+        `Store.compact`.
 
         Args:
             pattern: a pattern of keys; see `list`.
@@ -348,8 +351,8 @@ class Board(ReadBoard, OldBoardNames):
         """Store a policy that removes old records of matching entries from now on. Apply it once now.
 
         The rules are those of `prune`. Writes of entries apply the policy from time to time. If several policies match
-        a key, the policy with the longest pattern applies. Without a rule, the policy of the pattern is removed. A call
-        that changes nothing writes nothing.
+        a key, the policy with the longest pattern applies. A call without a rule removes the policy of the pattern. A
+        call that changes nothing writes nothing.
 
         Args:
             pattern: a pattern of keys; see `list`.
@@ -382,15 +385,16 @@ class Board(ReadBoard, OldBoardNames):
 
         Afterwards no read returns a value of these entries, not even `history`, `get(at=)` or `rollback`.
         `Store.compact` removes their bytes from the file. Unlike `prune`, it removes records that a watcher has not
-        seen yet. Such a watch raises CursorExpiredError, and must list the entries again. If the process dies during
-        the call, some of the entries are deleted. Then the same call finishes the work, and returns all keys that it
-        finds. The keys of deleted entries may stay in the file as long as a watcher needs the records of the deletions.
+        seen yet. The watch then raises CursorExpiredError, and its program must list the entries again. If the process
+        dies during the call, some of the entries are deleted. Then the same call finishes the work, and returns all
+        keys that it finds. The keys of deleted entries may stay in the file as long as a watcher needs the records of
+        the deletions.
 
         Args:
             pattern: see `list`. A key is a pattern that matches one entry.
 
         Raises:
-            UsageError: the pattern is not valid, or the board is that of a transaction.
+            UsageError: the pattern is not valid, or the board belongs to a transaction.
             AccessError: the handle has rules. Agents with rules may not remove records.
         """
         session = claims.of_store(self._session, "erase")
@@ -405,15 +409,15 @@ class Board(ReadBoard, OldBoardNames):
     def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
         """Declare a versioned schema for the entries whose keys match a pattern.
 
-        The declaration applies to all boards of this open store, including those of other handles, transactions and
+        The declaration applies to all `Board` objects of this open store, including those of transactions and
         snapshots. Nothing is written. If several patterns match a key, the pattern with the longest beginning without
         wildcards applies. A later declaration of a pattern replaces an earlier one.
 
-        The value of such an entry is a dict of the fields of the schema. Values of older versions are returned as
+        The value of an entry with a schema is a dict of the schema's fields. Values of older versions are returned as
         values of the declared version. A write stores the declared version, and `migrate` does so for many entries. An
         entry that was written without a schema has version 1. Reads of an entry, `claim` and watches raise
         SchemaVersionError, MissingMigrationError or MigrationError if its value cannot be returned in the declared
-        version. Facts: key, stored, declared. Writes raise these errors, too, even in code without the schema, and
+        version. Facts: key, stored, declared. Writes also raise these errors, even in code without the schema, and
         write nothing.
 
         Args:
@@ -421,7 +425,7 @@ class Board(ReadBoard, OldBoardNames):
             schema: the result of `statelog.versioned`, with its steps.
 
         Raises:
-            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            UsageError: an argument is not valid, or the board belongs to a transaction or a snapshot.
             AccessError: the handle has rules.
 
         """
@@ -438,12 +442,13 @@ class Board(ReadBoard, OldBoardNames):
     def migrate(
         self, pattern: str = "**", *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> MigrationReport:
-        """Store the values of the entries that match a pattern in the declared version of their schema.
+        """Convert the values of matching entries to the declared version of their schema, and store them.
 
         Reads and writes do not need this call, because they migrate values themselves. It makes later reads cheaper,
         and finds values that the steps cannot convert. Each migrated entry gets a new version, and keeps its claim, its
-        expiry and its place in the queue. Others may write meanwhile. If the call ends early, the next call skips the
-        migrated entries. An entry that fails stays unchanged and is reported, and the other entries are migrated.
+        expiry and its place in the queue. Other processes may write while it runs. If the call ends early, the next
+        call skips the migrated entries. An entry that fails stays unchanged and is reported, and the other entries are
+        migrated.
 
         Args:
             pattern: see `list`. Entries without a declared schema are left out.
@@ -451,7 +456,7 @@ class Board(ReadBoard, OldBoardNames):
             progress: called with (number of entries processed, number of all entries).
 
         Raises:
-            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            UsageError: an argument is not valid, or the board belongs to a transaction or a snapshot.
             AccessError: the handle has rules.
             StoreFullError, StorageError, ReadOnlyError: as for `set`. Entries that were migrated so far stay migrated.
 
@@ -500,9 +505,9 @@ class Board(ReadBoard, OldBoardNames):
                 cursor of the watch.
 
         Raises:
-            CursorError: `after` belongs to another history. Facts: cursor.
+            CursorError: `after` belongs to a different history. Facts: cursor.
             CursorExpiredError: retention has removed some events after the cursor. Facts: cursor, oldest.
-            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            UsageError: an argument is not valid, or the board belongs to a transaction or a snapshot.
         """
         session = claims.of_store(self._session, "watch")
         self._rights.check_any("watch", pattern)
@@ -541,7 +546,7 @@ class Board(ReadBoard, OldBoardNames):
         After that, another process may claim the entry, so no clean-up is needed after a process has died.
 
         Args:
-            pattern: a pattern of keys, see `list`, or several patterns. One entry of all matching entries is claimed.
+            pattern: a pattern of keys, see `list`, or several patterns. One of the matching entries is claimed.
             lease_s: the duration of the claim.
             wait_s: the maximum time to wait for an entry. The longest waiter is woken first.
             max_attempts: the number of claims after which an entry is not claimed again.
@@ -552,13 +557,13 @@ class Board(ReadBoard, OldBoardNames):
             The claim, or None if no entry became available in time.
 
         Raises:
-            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            UsageError: an argument is not valid, or the board belongs to a transaction or a snapshot.
         """
         how: dict[str, Any] = {"max_attempts": max_attempts, "dead": dead, "unless": unless}
         return attempt_claim(self, pattern, lease_s=lease_s, wait_s=wait_s, **how).take_in_time(wait_s)
 
     def claim_of(self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None) -> Claim:
-        """Return the object of an existing claim by its token, for example in another process.
+        """Return a `Claim` object for an existing claim, given its token, for example in a different process.
 
         `max_attempts` and `dead` apply when `fail` is called on the claim.
 
@@ -581,7 +586,9 @@ class Board(ReadBoard, OldBoardNames):
         return claims.claim_again(self._session, self._agent, self._rights, wanted, key, token)
 
     def lease(self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True) -> Lease:
-        """Acquire a lease of a name: `with board.lease("thread/42") as lease: ...`. The end of the block releases it.
+        """Acquire the lease called `name`: `with board.lease("thread/42") as lease: ...`.
+
+        The end of the block releases it.
 
         The lease is on the disk before it is returned. It lasts `ttl_s` seconds, and is renewed until the block ends.
         If the holder is suspended for longer, another process may take over the lease. After that, each write with the
@@ -596,7 +603,7 @@ class Board(ReadBoard, OldBoardNames):
 
         Raises:
             LeaseHeldError: another holder kept the lease until the timeout. Facts: name, holder, expires.
-            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            UsageError: an argument is not valid, or the board belongs to a transaction or a snapshot.
         """
         attempt = attempt_lease(self, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
         lease = attempt.take_in_time(wait_s)

@@ -1,4 +1,4 @@
-"""Retention of the board: single calls and stored policies."""
+"""Applies retention to the board: by single calls, and by stored policies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WATCHED_S = 60.0
 _NEVER = 1 << 62
 
 _EVEN_EXPIRED = 0
-"""A time for scans that makes no entry count as expired, because the file still has the records of expired entries."""
+"""Scans at this time count no entry as expired, so that they include expired entries, whose records still exist."""
 
 _ERASED = 1024
 """The number of entries that one commit of `erase_entries` deletes."""
@@ -98,7 +98,7 @@ def _store(session: StoreSession, rule: RetentionRule) -> None:
         board = reads.board_of(view)
         found = None if board is None else reads.find(view, board, key, now_us())
     if (found is None) if rule.is_empty else (found is not None and _fields(session, found) == fields):
-        return  # Programs set their policies at every start.
+        return  # Write nothing, because programs set the same policies at every start.
     if found is None and board is not None:
         with session.read() as view:
             count = len(_rules(session, view, board))

@@ -29,7 +29,7 @@ _COUNT_MAX = 1 << 40
 
 
 class ReadBoard:
-    """The read operations of a handle of the board."""
+    """The read operations of a board handle."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ReadBoard:
         self._include_quarantined = include_quarantined
         self._rights = ALL if rules is None else rules.of(agent)
         self._place = b""
-        """The common prefix of the index keys of entries. It is empty until the board was found."""
+        """The prefix of the index keys of all entries. It is empty until the board has been found."""
 
     def __repr__(self) -> str:
         return f"<Board{'' if self._agent is None else f' of {self._agent!r}'}>"

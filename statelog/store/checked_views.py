@@ -1,4 +1,4 @@
-"""Views that apply a guard's checks of reads to stored values, with or without quarantined values."""
+"""Views that apply a guard's read checks to stored values, with or without quarantined values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reading:
     """The options of reads: the checks to apply, and whether to show quarantined values.
 
     Args:
-        checks: the checks of reads, or None.
+        checks: the read checks, or None.
         include_quarantined: whether reads return values that a check has quarantined.
     """
 
@@ -31,7 +31,7 @@ class Reading:
     include_quarantined: bool
 
     def seen(self, value: Any, where: Where) -> Any:
-        """Apply the checks of reads to a value, and return what may be seen. Raises CheckError."""
+        """Apply the read checks to a value, and return what may be seen. Raises CheckError."""
         if self.include_quarantined:
             value = revealed(value)
         if self.checks is None or where.is_own:
@@ -84,7 +84,7 @@ def check_mounted(checks: Checks, value: Any, channel: str, thread: str) -> None
 
 
 class _ChannelReader:
-    """Applies the checks of reads and the schema to the values of one channel."""
+    """Applies the read checks and the schema to the values of one channel."""
 
     __slots__ = ("_channel", "_reading", "_thread")
 
@@ -108,13 +108,13 @@ class _ChannelReader:
         return typed_value(self._channel, shape, self.seen(plain))
 
     def seen(self, value: Any) -> Any:
-        """Apply the checks of reads to a value, and return what may be seen. Raises CheckError."""
+        """Apply the read checks to a value, and return what may be seen. Raises CheckError."""
         if isinstance(value, ListView | MapView):
             value = value.to_python()
         return self._reading.seen(value, Where("read", "thread", self._channel, self._thread))
 
     def item(self, value: Any, shape: Shape | None) -> Any:
-        """Apply the checks of reads to an item of the channel's list or dict."""
+        """Apply the read checks to an item of the channel's list or dict."""
         return typed_value(self._channel, shape, self.seen(value))
 
 

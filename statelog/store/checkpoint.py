@@ -181,7 +181,7 @@ class Checkpoint(Typed[S]):
         return whole._read_state()
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
-        """Return another checkpoint of this thread, or None."""
+        """Return the given version of the same thread as a checkpoint, or None."""
         head = read_head(view, self._event.thread, branch, version)
         if head is None:
             return None

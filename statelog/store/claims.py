@@ -1,4 +1,4 @@
-"""The public objects of claims and leases, and the objects that try to get one."""
+"""The public classes of claims and leases, and the classes that try to get one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class LeaseInfo:
 
 
 class Claim(Fence):
-    """A claim of an entry by this handle. `complete`, `fail` or `release` ends it, or a new claim after its deadline.
+    """A claim of an entry by this handle.
+
+    `complete`, `fail` or `release` ends it. After its deadline, a new claim of the entry also ends it.
 
     Each method makes one commit. It raises LeaseLostError once the claim has ended.
 
@@ -92,7 +94,7 @@ class Claim(Fence):
         return f"<Claim of {self.key!r}, token {self.token}{f', {self._ended}' if self._ended else ''}>"
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Restart the duration of the claim, optionally with a new duration. The renewal is on the disk on return.
+        """Restart the duration of the claim, optionally with a new duration. Return when the renewal is on the disk.
 
         Raises:
             LeaseLostError: the claim has ended. Facts: key, token.
@@ -142,7 +144,7 @@ class Claim(Fence):
         self._act(work, ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
-        """Return the entry for another claim, and record the error.
+        """End the claim so that the entry may be claimed again, and record the error.
 
         After `max_attempts` claims, move the entry to `dead`.
 
@@ -166,7 +168,7 @@ class Claim(Fence):
         self._act(work, ends="failed")
 
     def release(self, *, counts: bool = True) -> None:
-        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises as `renew`.
+        """End the claim and leave the entry unchanged, so that it may be claimed again. Raises the errors of `renew`.
 
         Args:
             counts: False to leave this claim out of the number of attempts.
@@ -203,7 +205,7 @@ class Lease(Fence):
         return f"<Lease {self.name!r}, token {self.token}>"
 
     def renew(self) -> None:
-        """Restart the duration of the lease. The renewal is on the disk on return.
+        """Restart the duration of the lease. Return when the renewal is on the disk.
 
         Raises:
             LeaseLostError: another process has taken the lease. Facts: name, token.
@@ -296,7 +298,8 @@ class ClaimAttempt:
             found = claim(writer)
             if found is not None and schemas.of(found.event.key) is not None:
                 value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
-                schemas.shown_of(found.event, value)  # This raises an error if this code cannot read the value.
+                # Claim nothing, and raise an error, if this code cannot read the value.
+                schemas.shown_of(found.event, value)
             return found
 
         work = claim if schemas is None else claim_readable
@@ -437,7 +440,7 @@ def _commit_under(fence: Fence, agent: str | None, work: Callable[[EntryWriter, 
 
 
 def of_store(session: AnySession, what: str) -> StoreSession:
-    """Return the session if it is that of a store. Raises UsageError for the session of a transaction or a snapshot."""
+    """Return `session` if it belongs to a store. Raises UsageError for the session of a transaction or a snapshot."""
     if not isinstance(session, StoreSession):
         message = f"a {what} is not part of a transaction or a snapshot: use store.board()"
         raise UsageError(message)
@@ -450,7 +453,7 @@ def to_us(seconds: float) -> int:
 
 
 def _check_subject(session: StoreSession, *names: str) -> None:
-    """Raise SecretError if a name has a secret, because the wake-up file would get the name even before a commit."""
+    """Raise SecretError if a name contains a secret, because the wake-up file stores the name even before a commit."""
     guard = session.engine.guard
     if guard is not None:
         for name in names:

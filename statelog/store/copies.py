@@ -42,7 +42,7 @@ def copies_of(session: AnySession, sources: Collection[str]) -> list[str]:
         origins = {row.lsn: sources_of(view, row.lsn) for row in rows}
     found = {row.lsn for row in rows if row.id in sources}
     copies: list[str] = []
-    for row in sorted(rows, key=lambda each: each.lsn):  # A source has a smaller LSN than its copies.
+    for row in sorted(rows, key=lambda each: each.lsn):  # So a source precedes its copies.
         if row.lsn not in found and not found.isdisjoint(origins[row.lsn]):
             found.add(row.lsn)
             copies.append(row.id)

@@ -51,8 +51,8 @@ class Change:
 class Diff:
     """The changes from one state to another, in path order.
 
-    They are computed on first access. Parts with equal digests are skipped, so the cost depends on the changes. If a
-    list or a dict is on both sides, its items are compared. Any other difference is one change.
+    The changes are computed on first access. Parts with equal digests are skipped, so the cost depends on the changes.
+    If both sides have a list, or both have a dict, the items are compared. Any other difference is one change.
     """
 
     def __init__(self, old: MapView, new: MapView) -> None:
@@ -120,7 +120,7 @@ def _state_of(side: Any) -> MapView:
 
 
 def _seen(state: MapView, path: tuple[str | int, ...], value: Any) -> Any:
-    """Apply the checks of reads to a value of a state, and return what may be seen."""
+    """Apply the read checks to a value of a state, and return what may be seen."""
     return state.part(str(path[0]), value) if value is not None and isinstance(state, CheckedState) else value
 
 

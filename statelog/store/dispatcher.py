@@ -46,7 +46,9 @@ class WatcherSubscription:
         self.queue: deque[Happened] = deque()
         """Events up to `read_to` that were read but not yet taken by the watcher."""
         self.at = self.taken = self.read_to = at
-        """The LSNs up to which the watcher has finished events, has taken them, and has read them."""
+        """The LSNs up to which the watcher has finished events, has taken events from `queue`, and has got events in
+        `queue`.
+        """
         self.fits = compile_pattern(pattern).fits
         """A function that returns True if the pattern matches a key."""
 
@@ -63,7 +65,7 @@ class WatcherSubscription:
 
 
 class Dispatcher:
-    """The dispatcher of an open store. A process has one for each open store."""
+    """Reads new events of one open store, and hands them to its watchers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -215,7 +217,7 @@ class Dispatcher:
                     try:
                         events, flushed = read_events(view, board, after, flushed, PAGE_EVENTS)
                         self._hand_out(events, board, after, flushed)
-                    except CursorExpiredError:  # Every watcher is behind now, and reads the log itself.
+                    except CursorExpiredError:  # Every watcher is now behind, so each reads the log itself.
                         events = None
             with self._changed:
                 self._at = flushed
@@ -226,7 +228,8 @@ class Dispatcher:
 
     def _hand_out(self, events: list[Happened], board: int, after: int, flushed: int) -> None:
         with self._changed:
-            # Garbage collection may remove a watcher meanwhile. A watcher of another board detects that itself.
+            # Copy the subscriptions, because garbage collection may remove a watcher during the loop. A watcher of a
+            # deleted board detects the deletion itself.
             live = {
                 each for each in tuple(self._subscriptions) if after <= each.read_to and each.board in {None, board}
             }

@@ -1,4 +1,4 @@
-"""Values on the way to the store: encoded before a commit, or with the lists and dicts of a lazy mount."""
+"""Encodes values for the store, including values that were encoded in advance and lists and dicts of a lazy mount."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class Entry(_Facts):
-    """An entry of the board after one of its records.
+    """The state of an entry of the board after one of its records.
 
     An entry that was listed with `values=False` has no value, and its attribute `value` raises UsageError. Such an
     entry never equals an entry with a value. It can be pickled, but `dataclasses.asdict` raises UsageError.
@@ -196,7 +196,7 @@ def _read_root(session: AnySession, facts: tuple[int, ...], data: bytes) -> Any:
 
 
 def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
-    """Apply the checks of reads to a new entry in place, and return the entry."""
+    """Apply the read checks to a new entry in place, and return the entry."""
     from statelog.store.checked_views import entry_seen
 
     set_attribute = object.__setattr__
@@ -208,7 +208,7 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
 
 
 def value_of(session: AnySession, event: EntryEvent) -> Any:
-    """Return the value of a record in the declared version, after the checks of reads.
+    """Return the value of a record in the declared version, after the read checks.
 
     If a check refuses the read, return a placeholder. See `EntrySchemas.shown` for the errors of a schema.
     """
@@ -280,7 +280,7 @@ def entry_of(
 def _claimer(session: AnySession, found: EntryRecord) -> str | None:
     """Return the agent that claimed an entry.
 
-    The entry's record may name another agent, which has set the entry since.
+    The entry's last record may name a different agent, which has set the entry since the claim.
     """
     if found.event.act in (EntryAct.CLAIM, EntryAct.RENEW):
         return found.event.agent

@@ -39,7 +39,7 @@ _GROUP_SIZE_BYTES_MAX = 256 * 1024
 """The maximum number of entries in one transaction, and the maximum size of their new values if there are several."""
 
 _EVEN_EXPIRED = 0
-"""A time for scans that makes no entry count as expired. Expired entries are left out when they are read."""
+"""Scans at this time count no entry as expired. Expired entries are left out later, when they are read."""
 
 
 class _Prepared(NamedTuple):
@@ -107,7 +107,7 @@ class _EntryMigration:
             board = reads.board_of(view)
             found = None if board is None else reads.find(view, board, key, now_us())
         if found is None or schema is None:
-            return  # The entry was deleted meanwhile, or has expired.
+            return  # The entry was deleted after its key was listed, or has expired.
         stored = stored_version(schema, key, found.event.schema)
         if stored == schema.version:
             self._report.skipped += 1
@@ -168,7 +168,7 @@ class _EntryMigration:
 
 
 def _stage(writer: entry_writer.EntryWriter, each: _Prepared) -> bool:
-    """Stage the new value of an entry. If another writer has changed the entry meanwhile, run the steps again."""
+    """Stage the new value of an entry. If the entry has changed since `_prepare`, run the steps again."""
     found = writes.find(writer, each.key)
     if found is None or stored_version(each.schema, each.key, found.event.schema) == each.schema.version:
         return False

@@ -1,4 +1,4 @@
-"""Converts entries' values of older schema versions to the declared version, in reads and in writes."""
+"""Converts entry values from older schema versions to the declared version, in reads and in writes."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ class EntrySchemas:
         return None
 
     def checked(self, key: str, value: Any, *, replaces: bool) -> tuple[Versioned[Any, Any] | None, Any]:
-        """Return the schema that is declared for a key, and the checked value to write there.
+        """Return the schema that is declared for a key, and the checked value to write to the key.
 
-        A value that replaces the whole value is validated by the schema. Raises the errors of `declared_value`.
+        If `replaces`, the value replaces the whole entry value, and the schema validates it. Raises the errors of
+        `declared_value`.
         """
         schema = self.of(key)
         return schema, value if schema is None or not replaces else declared_value(schema, value)
@@ -98,13 +99,13 @@ def versioned_write(
         schema: the schema that is declared for the key, or None.
         key: the key of the entry.
         found: the entry, or None if it does not exist.
-        kept: the other fields of the entry.
+        kept: the fields of the entry other than its value.
         value: the write, which has passed the guard.
         replaces: whether the write replaces the whole value.
 
     Raises:
         SchemaVersionError: the entry has a newer version than the declared one, or no schema is declared.
-        SchemaError: the entry has another schema.
+        SchemaError: the entry has a different schema.
     """
     label = None if found is None else found.event.schema
     check_replaced(schema, key, label)
@@ -116,7 +117,10 @@ def versioned_write(
 
 
 def upgrade_of(schema: Versioned[Any, Any], found: EntryRecord) -> tuple[EntryFields, Value]:
-    """Return the fields and the write that migrate an entry to the declared version. Raises as `versioned_write`."""
+    """Return the fields and the write that migrate an entry to the declared version.
+
+    Raises the errors of `versioned_write`.
+    """
     key = found.event.key
     stored = stored_version(schema, key, found.event.schema)
     kept = entry_writer.kept_of(found)._replace(schema=label_of(schema))
@@ -169,5 +173,5 @@ class _UpgradingWrite:
         return merged
 
     def redacted(self, redact: Redact) -> _UpgradingWrite:
-        """Return the write so that it passes the migrated value to `redact`. The merged value was checked earlier."""
+        """Return a write that passes the migrated value to `redact`. `_write` itself was checked earlier."""
         return _UpgradingWrite(self._schema, self._key, self._stored, self._write, redact)

@@ -34,7 +34,7 @@ def fence_check(session: AnySession, fence: Fence | None) -> Callable[[Batch], N
     """Return a check that raises LeaseLostError in the commit if the fence has ended, or None without a fence.
 
     Raises:
-        UsageError: `fence` is not a fence, or belongs to another store. Facts: argument, value.
+        UsageError: `fence` is not a fence, or belongs to a different store. Facts: argument, value.
     """
     if fence is None:
         return None

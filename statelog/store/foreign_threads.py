@@ -24,9 +24,9 @@ _FOREIGN_IDS = re.compile(
     "|crewai(-pending|-memory|-checkpoints|-checkpoints-ids)?):"
     "|(pydantic-ai-conversations|strands-keys)$|memory/.*/:sessions/"
 )
-"""The pattern of the ids of such threads.
+"""Matches the ids of threads that adapters or the library itself create.
 
-Threads with LangGraph's checkpoints do not match, because users name them.
+Threads with LangGraph's checkpoints do not match, because users choose the ids of these threads.
 """
 
 
@@ -46,7 +46,7 @@ def check_not_foreign(thread_id: str) -> None:
 
 
 def is_langgraphs(session: AnySession, head: CheckpointEvent) -> bool:
-    """Return True if a version is a checkpoint of LangGraph, which has one of LangGraph's own channels."""
+    """Return True if a version is a checkpoint of LangGraph, which has the channel `GRAPH_CHANNEL`."""
     return _tree(session, head).find(channel_key(GRAPH_CHANNEL))[1] is not None
 
 

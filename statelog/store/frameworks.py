@@ -1,8 +1,8 @@
-"""Threads of LangGraph: the checkpoint that such a thread shows, and its rollbacks.
+"""Connects the store to threads of LangGraph: the checkpoint that LangGraph shows, and rollbacks.
 
 LangGraph addresses checkpoints by their ids, and does not know branches. So the checkpoint that LangGraph shows may not
-be the head of a branch. The adapter knows that checkpoint. Adapters are in a layer above the store, so the adapter's
-module is imported by its name when such a thread is read.
+be the head of a branch, and only the adapter can find it. Adapters are in a layer above the store, so the adapter's
+module is imported by its name when a thread of LangGraph is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     StateOf = Callable[[Checkpoint[Any]], MapView]
 
 COUNTERS = "counters_since_delta_snapshot"
-"""The key of a version's metadata that names its delta channels."""
+"""The metadata key under which a version names its delta channels."""
 
 _MODULE = "statelog.adapters.langgraph.shown"
 _DELTAS_MODULE = "statelog.adapters.langgraph.deltas"

@@ -1,4 +1,4 @@
-"""Reads LangGraph's threads for searches, through one view of the store and without checks of reads."""
+"""Reads LangGraph's threads for searches, through one view of the store and without read checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GraphThreadsInView:
         self._held: _HeldView
         self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
         self._lists: dict[tuple[str, str], dict[int, list[Any]]] = {}
-        """The lists of delta channels that were built last, by thread and channel, and then by LSN."""
+        """The most recently built lists of delta channels, by thread and channel, and then by LSN."""
 
     def forget(self) -> None:
         """Clear all caches, because the store's file may have been replaced."""
@@ -93,7 +93,7 @@ class GraphThreadsInView:
 
 
 def _unchecked_state(checkpoint: Checkpoint[Any]) -> MapView:
-    """Return the state of a checkpoint. The search runs the checks of reads itself, outside of the view."""
+    """Return the state of a checkpoint. The search runs the read checks itself, outside of the view."""
     event = event_of(checkpoint)
     workspace = checkpoint._session.workspace()  # noqa: SLF001 - a checkpoint has no such state to offer
     return state_view(workspace, event.root_digest, event.root_lsn, event.root_node)

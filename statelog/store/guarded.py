@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_guard(guard: object, *, read_only: bool) -> None:
     """Raise an error if a value is not a Guard, or if the guard would do nothing.
 
-    In a store that is opened for reading only, a guard only applies its checks of reads.
+    In a store that is opened for reading only, a guard only applies its read checks.
     """
     if not isinstance(guard, Guard):
         message = f"guard must be a statelog.Guard, not {type(guard).__name__}"
@@ -44,7 +44,8 @@ def check_store_name(guard: object, name: str) -> None:
 def redactor_for(engine: Engine, guard: Guard | None) -> Redactor:
     """Return the redactor of the given guard, or else of the store's guard, or else of a guard with only the rules.
 
-    A store that was never opened with a guard has no fingerprint key. A digest of its id is then the key.
+    A store that was never opened with a guard has no fingerprint key. A digest of the store's id then serves as the
+    key.
     """
     if guard is None and engine.guard is not None:
         return engine.guard
@@ -91,7 +92,7 @@ def _searching(engine: Engine, guard: Guard | None) -> Detector:
 def attach(engine: Engine, guard: Guard | None) -> None:
     """Attach the guard to the engine, and mark the file as guarded.
 
-    A call without a guard is for a file that is marked already.
+    The caller passes None only if the file is already marked.
 
     Raises:
         GuardError: there is no guard. Facts: path.

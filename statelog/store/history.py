@@ -34,7 +34,7 @@ def iterate_history(
         wrap: a function that makes a checkpoint from a head.
         limit: the maximum number of checkpoints.
         before: return only versions below this one.
-        is_shown: returns False for a checkpoint to leave out; None to leave out none.
+        is_shown: returns False for a checkpoint to leave out. If it is None, every checkpoint is returned.
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         message = f"limit must be a non-negative int, not {limit!r}"

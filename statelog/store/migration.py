@@ -116,11 +116,11 @@ def migrate_ahead(
 ) -> int:
     """Migrate a state, and cache it for the following commit. Return the size of the new nodes.
 
-    `is_named` is False if the thread has not recorded the schema's name, so that the thread may have another schema.
-    The other arguments and errors are those of `declared_tree`.
+    `is_named` is False if the thread has not recorded the schema's name, so that the thread may have a different
+    schema. The other arguments and errors are those of `declared_tree`.
 
     Raises:
-        MigrationError: the thread may have another schema, because a step has ignored a channel, which would be lost.
+        MigrationError: a step has ignored a channel, which would be lost. So the thread may have a different schema.
     """
     made = _migrated(session, thread_id, event, schema, session.workspace(), in_commit=False)
     if made is not None and made.ignored and not is_named:
@@ -215,7 +215,8 @@ class _StoredChannels:
     """The channels of a stored state while the steps of a schema change them.
 
     Until the first step that is a function, the steps only move slots. A function gets all channels as values. A value
-    that the steps return unchanged keeps its slot. A list or dict that a step has read is compared to detect that.
+    that the steps return unchanged keeps its slot. A list or dict that a step has read is compared, to detect whether
+    the step has changed it.
     """
 
     def __init__(self, tree: Tree, schema: Schema, reading: Reading | None, thread_id: str) -> None:
@@ -225,7 +226,7 @@ class _StoredChannels:
         self._thread_id = thread_id
         self._stored = _slots_of(tree)
         self._channels: dict[str, Any] = dict(self._stored)
-        """The slots and encoded values by channel. After a function was called, the values themselves."""
+        """The slots and encoded values by channel. Once a function has been called, the decoded values."""
         self._has_values = False
         self.ignored: set[str] = set()
         """The channels that are missing in a function's result although the function did not read or remove them."""
@@ -250,7 +251,7 @@ class _StoredChannels:
         self._channels.pop(channel, None)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        """Call a function with a dict of the channels, and replace the channels by the dict that it returns."""
+        """Call a function with a dict of the channels, and replace the channels with the dict that it returns."""
         if not self._has_values:
             self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
             self._has_values = True
@@ -299,7 +300,7 @@ class _StoredChannels:
             plain = plain_value(value)
             if cbor.encode(plain, path=name) == cbor.encode(value.stored.to_python()):
                 return given[1]
-        if type(value) is Quarantined:  # The type of a quarantined value is unknown.
+        if type(value) is Quarantined:  # The type of a quarantined value is unknown, so it is not validated.
             return cbor.encode(value, path=name)
         checked = self._schema.validate_write(name, Overwrite(plain_value(plain)))
         return cbor.encode(checked.value if isinstance(checked, Overwrite) else checked, path=name)

@@ -63,7 +63,7 @@ STORE_ERRORS = (
     StorageError,
     StoreFullError,
 )
-"""The errors that would occur for every thread and entry, so that they end the migration."""
+"""The errors that would occur again for every further thread or entry. Such an error ends the migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +206,16 @@ class _Migration:
         return self._report
 
     def _older(self, rows: list[ThreadRow]) -> Iterator[tuple[ThreadRow, dict[str, CheckpointEvent]]]:
-        """Yield threads with the heads that do not have the declared version, by branch."""
+        """Yield the threads, each with its heads by branch whose schema version is not the declared one."""
         with self._session.read() as view:
             found = [(row, self._older_branches(view, row)) for row in rows]
         yield from ((row, branches) for row, branches in found if branches is not None)
 
     def _older_branches(self, view: View, row: ThreadRow) -> dict[str, CheckpointEvent] | None:
-        """Return the older heads of a thread by branch, or None if LangGraph keeps the thread."""
+        """Return, by branch, the heads whose schema version is not the declared one.
+
+        Return None for a thread of LangGraph.
+        """
         if not view.is_alive(row.lsn):
             return {}
         heads = dict(_heads(view, row.lsn))
@@ -220,7 +223,7 @@ class _Migration:
             branch: head for branch, head in heads.items() if schema_version(head.metadata) != self._schema.version
         }
         if older and any(is_langgraphs(self._session, head) for head in heads.values()):
-            return None  # LangGraph's branch of pending writes does not have LangGraph's channel.
+            return None  # One head is enough: LangGraph's branch of pending writes lacks the channel.
         return {branch: head for branch, head in older.items() if not is_of_run(self._session, head)}
 
     def _prepare(self, row: ThreadRow, heads: dict[str, CheckpointEvent]) -> None:

@@ -79,7 +79,7 @@ class Mountable:
         return self.read_schema().is_checked(channel)
 
     def is_typed(self, channel: str) -> bool:
-        """Return True if a channel's values are stored in another form than their types."""
+        """Return True if a channel's stored values must be converted to their declared type when they are read."""
         return channel in self.read_schema().readings
 
     def check(self, channel: str, loaded: Loaded) -> Loaded:
@@ -94,12 +94,12 @@ class Mountable:
         return Loaded(checked.value)
 
     def load_typed(self, channel: str, stored: object) -> object:
-        """Convert a stored value to its type, if storing the object again gives the same value.
+        """Convert a stored value to its declared type, if storing the result would give the same value.
 
         Otherwise return it unchanged.
 
-        This prevents the loss of a field that the type does not have. Some pydantic types accept only text, and produce
-        values that they do not accept.
+        This prevents the loss of a field that the type does not have. It also skips pydantic types that accept only
+        text, but produce values that they do not accept.
         """
         typed = typed_value(channel, self.read_schema().readings.get(channel), stored)
         if typed is stored:
@@ -163,7 +163,8 @@ class Mount(MountMap):
             raise UsageError(message, channel=channel)
 
     def _load(self, slot: ValueSlot) -> Loaded:
-        if self._is_lazy and (slot.lsn or not slot.is_ref):  # The result of a migration is not stored yet.
+        # The nodes of a migration's result are not stored yet, so read such a value whole.
+        if self._is_lazy and (slot.lsn or not slot.is_ref):
             return super()._load(slot)
         item = read_item(self._tree.workspace, slot)
         return Loaded(cbor.decode(item), item)
@@ -373,7 +374,7 @@ def edit(
         mount.end()
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
-        if not writes and thread.session.is_final:  # The final run may make changes.
+        if not writes and thread.session.is_final:  # In a transaction, a later run may make changes.
             raise _NothingChangedError
         return writes
 

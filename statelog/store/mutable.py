@@ -126,7 +126,7 @@ class MountList(Lazy, MutableSequence[Any]):
     # --- pieces --------------------------------------------------------------------
 
     def _split(self, position: int) -> int:
-        """Split the pieces before an item. Return the index of the piece that begins there."""
+        """Split the pieces before the item at `position`. Return the index of the piece that begins there."""
         for number, piece in enumerate(self._pieces):
             if position == 0:
                 return number
@@ -137,7 +137,7 @@ class MountList(Lazy, MutableSequence[Any]):
         return len(self._pieces)
 
     def _loaded(self, position: int) -> Loaded:
-        """Return an item. Keep an item that the user can change in place."""
+        """Return an item. Remember the object if the user can change it in place."""
         offset = position
         for piece in self._pieces:
             if offset < len(piece):
@@ -205,7 +205,7 @@ class MountList(Lazy, MutableSequence[Any]):
             self._replace(position, position + 1, [])
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
-        """Insert before an index."""
+        """Insert `value` before `index`."""
         number, size = operator.index(index), len(self)
         position = max(number + size, 0) if number < 0 else min(number, size)
         self._replace(position, position, [value])
@@ -455,7 +455,8 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """Encode the changed parts for the commit, and return `is_changed`."""
         self._changes = []
         self._whole = None
-        if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # A tree has only text keys.
+        # A tree has only text keys, so encode the dict as a whole if it has a different key.
+        if not TEXT_ONLY.issuperset(map(type, self._loaded)):
             self._whole = cbor.encode(plain(self), path=path, depth=depth)
             return True
         for key, stored, loaded in self.touched():

@@ -88,7 +88,7 @@ def set_policies(engine: Engine, policy: Policy | None, pattern: str) -> Retenti
     """
     _check_pattern(engine, pattern)
     fields = {} if policy is None else policy.to_fields()
-    # Store the policy before reading the threads, so that a thread that begins meanwhile gets it, too.
+    # Store the policy before reading the threads, so that a thread that begins in between also gets it.
     _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     leases, rows = _rows(engine, pattern)
     report = _erase_unowned(engine, leases)
@@ -106,7 +106,7 @@ def _check_pattern(engine: Engine, pattern: str) -> None:
 
 
 def _rows(engine: Engine, pattern: str) -> tuple[int | None, list[ThreadRow]]:
-    """Return the thread of the leases, and the rows of the threads whose id matches."""
+    """Return the LSN of the thread with the leases, and the rows of the threads whose id matches."""
     with engine.read() as view:
         leases = view.thread_lsn(LEASES_ID)
         return leases, [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]
@@ -213,7 +213,7 @@ def erase_deleted(engine: Engine, deleted: Deleted) -> RetentionReport:
     """Erase the records of a thread whose deletion is committed."""
     engine.collectors.pop(deleted.thread, None)
     report = erase_records(engine, deleted.thread)
-    for lender in deleted.lenders:  # This may have been the last copy of a deleted thread.
+    for lender in deleted.lenders:  # This may have been the last copy of the deleted thread `lender`.
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)
         if is_free:

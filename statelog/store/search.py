@@ -28,7 +28,7 @@ T = TypeVar("T")
 _KEPT = "search"
 
 _RARE_MAX = 100
-"""The maximum number of texts that have one of some words for which the words count as rare."""
+"""Words of a query count as rare if at most this many texts contain one of them."""
 
 
 def _index_of(session: StoreSession) -> Index:

@@ -124,8 +124,8 @@ class StoreSession:
         try:
             from statelog.log.care.retention import apply_policy
         except OSError:
-            # No file descriptor is free to load the module. The commit is done, and a later commit applies the
-            # policy.
+            # The module cannot be loaded if no file descriptor is free. Do not raise: the commit is done, and a later
+            # commit applies the policy.
             return
         apply_policy(self.engine, head.event.thread, head.event.version)
 
@@ -155,7 +155,7 @@ class Provisional:
         """The checkpoint. Access raises UsageError if the transaction was not committed."""
 
     def settle(self, head: Head) -> None:
-        """Replace the provisional checkpoint by the final one."""
+        """Replace the provisional checkpoint with the final one."""
         self.head = head
 
     def abandon(self) -> None:

@@ -84,7 +84,7 @@ class SizeLimits:
         return bool(limits)
 
     def check(self, batch: Batch, thread_id: str, head: Head) -> None:
-        """Check a checkpoint that is staged.
+        """Check a staged checkpoint.
 
         Raises:
             SizeLimitError: the checkpoint exceeds a limit, and is larger than its parent.

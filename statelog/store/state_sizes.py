@@ -1,4 +1,4 @@
-"""Computes the sizes of states and channels, divided by the branch that wrote the records."""
+"""Computes the sizes of states and channels, broken down by the branch that wrote the records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node, ValueSlot
 
     Read = Callable[[int, bytes, int, int], Node]
-    """Returns the node of a type, digest, LSN and number."""
+    """Returns the node with the given type, digest, LSN and number."""
 
 _TABLES_SIZE_MAX = 200_000
 """The maximum number of leaf sizes in memory."""
@@ -185,7 +185,7 @@ class StateSizer:
         """The measured bytes in the records of each thread. Each node counts only once."""
 
     def measure(self, event: CheckpointEvent) -> Counter[WritingBranch]:
-        """Return the size of a checkpoint's state, divided by the branches that wrote the records."""
+        """Return the size of a checkpoint's state, broken down by the branch that wrote the records."""
         root = root_of(event)
         # Measure children first, without recursion, because a value may have any depth.
         open_parts: list[tuple[NodePart, Counter[WritingBranch], list[NodePart]] | None] = []

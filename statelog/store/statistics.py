@@ -1,4 +1,4 @@
-"""Sizes and counts of a store, and the savings by shared structure."""
+"""Measures the sizes and counts of a store, and how much shared structure saves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ NODES_VISITED_MAX = 200_000
 """The maximum number of nodes that are read to measure states, in about a second. One state is always measured."""
 
 HEADS_MEASURED_MAX = 4095
-"""The maximum number of branches whose shared bytes are measured: 2**n - 1. This may read as many nodes again."""
+"""The maximum number of branches whose shared bytes are measured: 2**n - 1. This may read `NODES_VISITED_MAX` more
+nodes.
+"""
 
 SWEPT_RECORDS_MAX = 65_536
 """The maximum number of records to read for `unreached_size_bytes`, about 30 us each.
@@ -370,7 +372,7 @@ def _compacted_size(engine: Engine, file: StoreFileStatistics, log: PackedPages)
 def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
     """Estimate the size of all checkpoints' states, each stored as a whole.
 
-    Return it and the number of measured states.
+    Return the estimate and the number of measured states.
     """
     order = _sample(len(lsns), STATES_MEASURED_MAX)
     visited_max = sizer.visited + NODES_VISITED_MAX
@@ -379,7 +381,8 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
         if sizes and sizer.visited > visited_max:
             break
         with engine.read() as view:
-            event = view.find_checkpoint(lsns[index])  # Retention may have removed the version meanwhile.
+            # Retention may have removed the version since its LSN was read.
+            event = view.find_checkpoint(lsns[index])
         with contextlib.suppress(ExpiredError):
             if event is not None:
                 sizes.append(sizer.measure(event).total())
@@ -388,7 +391,10 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
 
 
 class _Sharing(NamedTuple):
-    """The bytes that heads share with other branches and threads, and the maximum that a head uses of each thread."""
+    """The bytes that heads share with other branches and threads.
+
+    `lent_sizes_bytes` has, for each thread, the largest number of its bytes that the head of a different thread uses.
+    """
 
     size_bytes: int
     lent_sizes_bytes: dict[int, int]
@@ -417,7 +423,7 @@ def _measure_sharing(engine: Engine, sizer: StateSizer, rows: list[ThreadRow], t
             lent |= {each: max(size, lent.get(each, 0)) for each, size in others.items() if each != thread}
         heads += 1
         tick.to(5 + heads / len(order), 10)
-    # Of the threads that share bytes without an owner, one counts as the owner.
+    # If several threads use bytes without an owner, one of these threads counts as their owner.
     shared -= sum(size for thread, size in sizer.distinct.items() if thread not in living)
     return _Sharing(max(round(shared * ends[-1] / heads), 0) if heads else 0, lent, heads)
 

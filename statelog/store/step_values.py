@@ -1,4 +1,4 @@
-"""The values that a step of a schema gets: lists and dicts that the step may change in place at any depth."""
+"""The values that a schema's migration step gets: lists and dicts that the step may change in place at any depth."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class GivenChannels(dict[str, Any]):
         return super().__iter__()
 
     def get(self, key: str, *default: Any) -> Any:
-        """Return a channel's value, as `dict.get`."""
+        """Return a channel's value, like `dict.get`."""
         self.named.add(key)
         return super().get(key, *default)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove a channel, as `dict.pop`."""
+        """Remove a channel and return its value, like `dict.pop`."""
         self.named.add(key)
         return super().pop(key, *default)
 
@@ -90,7 +90,7 @@ class GivenChannels(dict[str, Any]):
         return super().values()
 
     def popitem(self) -> tuple[str, Any]:
-        """Remove a channel, as `dict.popitem`."""
+        """Remove the last channel and return it with its value, like `dict.popitem`."""
         self._all()
         return super().popitem()
 
@@ -152,11 +152,11 @@ class StepList(ListView, MutableSequence[Any]):
         return self
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
-        """Insert a value, as in a list."""
+        """Insert `value` before `index`, like `list.insert`."""
         self._items().insert(index, value)
 
     def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
-        """Sort the list in place, as a list."""
+        """Sort the list in place, like `list.sort`."""
         self._items().sort(key=key, reverse=reverse)
 
     def to_python(self) -> list[Any]:

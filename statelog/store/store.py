@@ -197,8 +197,8 @@ class Store(Threads, OldStoreNames):
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Return a context manager whose value is a snapshot of the store. Its `thread(id)` reads that snapshot.
 
-        Use it for long, consistent reads while other processes commit or remove versions. The file cannot reuse pages
-        of the snapshot meanwhile. So keep a snapshot short, and await nothing in it.
+        Use it for long, consistent reads while other processes commit or remove versions. While the snapshot is open,
+        the file cannot reuse its pages. So keep a snapshot short, and await nothing in it.
         """
         from statelog.store.snapshot import snapshot
 
@@ -450,12 +450,12 @@ class Store(Threads, OldStoreNames):
         threads: str = "*",
         warns: bool = False,
     ) -> None:
-        """Limit the size of a channel, or of the whole state, in the commits of this object to some threads.
+        """Limit the size of a channel, or of the whole state, in commits to matching threads through this object.
 
         A commit that exceeds the limit raises SizeLimitError, and writes nothing. With `warns`, it issues a SizeWarning
         once, until the size has fallen again. A commit that does not increase the size is always accepted, so a thread
         over its limit can be reduced. Every limit that matches a thread applies. Limits are not stored: set them each
-        time the store is opened. Checkpoints of LangGraph, mounts and durable runs are commits, too; rollbacks and
+        time the store is opened. Checkpoints of LangGraph, mounts and durable runs also count as commits; rollbacks and
         imports are not checked.
 
         Args:
@@ -584,8 +584,8 @@ class Store(Threads, OldStoreNames):
 
         Reads and commits do not need this call, because they migrate states themselves. It makes later reads cheaper,
         and finds states that the steps cannot convert. All branches of a thread are migrated in one transaction. Other
-        processes may commit meanwhile. If the call ends early, the next call skips the migrated threads. A thread that
-        fails stays unchanged and is reported, and the other threads are migrated.
+        processes may commit while it runs. If the call ends early, the next call skips the migrated threads. A thread
+        that fails stays unchanged and is reported, and the other threads are migrated.
 
         Args:
             schema: the result of `statelog.versioned`, with its steps.
@@ -610,8 +610,8 @@ class Store(Threads, OldStoreNames):
 
         Other processes may have the store open: they continue in the new file, and running reads end in the old file.
         After a crash, either the old or the new file exists. The disk needs room for both files until the last read of
-        the old file ends. Commits wait while commits made during the copy are copied. If versions have expired or
-        threads were deleted meanwhile, the whole store is copied again.
+        the old file ends. Commits wait while commits made during the copy are copied. If versions expire or threads are
+        deleted during the copy, the whole store is copied again.
 
         Args:
             progress: called with (entries copied, all entries). It may read the store. Its commits raise UsageError.
@@ -632,8 +632,8 @@ class Store(Threads, OldStoreNames):
 
         The store is copied to a new file, and anchors stay valid.
 
-        As with `compact`, the new file replaces the old one. If the process dies meanwhile, either the old file or the
-        new file exists. This store continues with the new key. Other processes that have the file open get
+        As with `compact`, the new file replaces the old one. If the process dies during the call, either the old file
+        or the new file exists. This store continues with the new key. Other processes that have the file open get
         WrongKeyError from then on, or KeyMissingError if the store had no key. They must close the store, and open it
         with the new key.
 
@@ -690,7 +690,7 @@ class Store(Threads, OldStoreNames):
         `[REDACTED rule fingerprint]` replaces each of these secrets in every thread and version, even where no rule
         found it. LSNs, versions, times, tags and callers' ids stay. Digests change, and so do default ids, because they
         contain a part of a digest. The new file is searched for the secrets before it replaces the old one. If the
-        process dies meanwhile, either the complete old file or the complete new file exists. No process can write
+        process dies during the call, either the complete old file or the complete new file exists. No process can write
         during a purge. After it, other handles of the store, in this process and in others, raise StoreReplacedError.
         The disk needs room for a second file.
 
@@ -755,9 +755,11 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: `source` does not return bytes, `upto` is not an LSN, or the export is of threads.
-            FormatError, CorruptionError: `source` is not an export or is damaged. Data verified before stays imported.
+            FormatError, CorruptionError: `source` is not an export or is damaged. Data that was already verified stays
+                imported.
             ConflictError: the store has other data under the same LSNs or names.
-            GuardError: another process has opened the store with a guard meanwhile. SecretError: a record has a secret.
+            GuardError: another process has opened the store with a guard since this process opened it. SecretError: a
+                record has a secret.
         """
         from statelog.portable import streams
 
@@ -775,7 +777,7 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: `target` does not accept bytes. AlreadyExistsError: the path exists.
-            CorruptionError: the file is damaged. StorageError, AccessError: the operating system refused.
+            CorruptionError: the file is damaged. StorageError, AccessError: the operating system reported an error.
         """
         from statelog.portable.images import write_image_of
 
@@ -849,17 +851,18 @@ def open(
         KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key and none was given, has another key, or
             has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
         GuardError: there is no `guard`, and the store was once opened with one; or with `read_only`, the guard has no
-            checks of reads. Later reads and writes raise CheckError if a check refuses.
+            read checks. Later reads and writes raise CheckError if a check refuses.
         StoreNotFoundError: the file does not exist, and `create` is False, `read_only` is True, or `expect` is given.
         FormatError: the file is not a store or has a newer format, or a file of another kind has the name of its
             journal or lock file. No file is changed.
         CorruptionError: the file is damaged. JournalMissingError: the store was not closed, and its journal is missing.
             The files are not changed.
-        RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
-            is another store). In a store with a key, ForgeryError also means that a record or row is damaged or forged.
-            AnchorError: `expect` is not an anchor; the file was not opened.
+        RollbackError: the log ends before the anchor's LSN. ForgeryError: the log has a different history
+            (OtherStoreError: and belongs to a different store). In a store with a key, ForgeryError also means that a
+            record or row is damaged or forged. AnchorError: `expect` is not an anchor; the file was not opened.
         StoreReplacedError: the file has replaced a file that another process has open.
-        StoreLockedError, StorageError, AccessError: the operating system refused.
+        StoreLockedError, StorageError, AccessError: another process holds the store, or the operating system reported
+            an error.
     """
     if guard is not None:
         from statelog.store.guarded import check_guard

@@ -30,7 +30,7 @@ _DATE = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
 
 
 class Line(NamedTuple):
-    """The branch on which to search a target: its names for messages, and its numbers for the index."""
+    """The branch on which to search for a target: names for messages, and numbers for the index."""
 
     thread_id: str
     branch_name: str
@@ -43,7 +43,7 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
 
     Raises:
         CheckpointNotFoundError: the checkpoint does not exist or was removed.
-        UsageError: the target has another type.
+        UsageError: the target has an unsupported type.
     """
     found: Head | None = None
     if isinstance(target, int) and not isinstance(target, bool):
@@ -69,7 +69,7 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
 
 
 def no_checkpoint(thread_id: str, branch: str, target: Target, last: int) -> CheckpointNotFoundError:
-    """Return the error for a target without a checkpoint on a branch."""
+    """Return the error for a target that names no checkpoint on a branch."""
     shown = target.isoformat() if isinstance(target, datetime) else repr(target)
     message = f"thread {thread_id!r}, branch {branch!r}: no checkpoint {shown} (its last version is {last})"
     return CheckpointNotFoundError(message, thread=thread_id, branch=branch, target=target)
@@ -131,7 +131,7 @@ def find_named(view: View, thread: int, name: str) -> Head | None:
 
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
-    """Return the checkpoint of a thread in a record, or None if the record belongs to another thread or has expired."""
+    """Return the checkpoint in the record at `lsn`, or None if the record has a different thread or has expired."""
     data = view.transaction.get_log(lsn)
     found = None if data is None else read_checkpoint(data, lsn)
     if found is not None and found[0].thread == thread:

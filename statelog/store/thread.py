@@ -1,4 +1,4 @@
-"""Threads: lines of execution, each on one of its branches."""
+"""Threads: sequences of checkpoints. A `Thread` object reads and writes one branch of a thread."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Thread(Written[S, W]):
     """Whether the head had the declared version of the schema when it was last read."""
 
     _kept: bool | None = None
-    """Whether LangGraph keeps the thread, so that LangGraph's ids select the checkpoint to show.
+    """Whether this is a thread of LangGraph, so that LangGraph's ids select the checkpoint to show.
 
-    None until that is known.
+    None until this is known.
     """
 
     _state_seen: tuple[int | None, Head | None, MapView] = (None, None, EMPTY_STATE)
@@ -186,7 +186,7 @@ class Thread(Written[S, W]):
         return snapshot, head
 
     def _is_kept(self, head: Head | None) -> bool:
-        """Return True if LangGraph keeps the thread. The head of the branch `main` shows that."""
+        """Return True for a thread of LangGraph. `head`, the head of the branch `main`, shows whether it is one."""
         if self._kept is None and head is not None and head.event.version > 0:
             self._kept = _GRAPH_CHANNEL in head.event.written or (
                 self._has_branches and GRAPH_CHANNEL in self._wrap(head)._read_state()  # noqa: SLF001 - as above
@@ -194,14 +194,14 @@ class Thread(Written[S, W]):
         return self._kept is True
 
     def _shown(self) -> Checkpoint[S] | None:
-        """Return the checkpoint that LangGraph shows if it keeps the thread; None for any other thread."""
+        """Return the checkpoint that LangGraph shows for a thread of LangGraph; None for any other thread."""
         if self._kept is False or not self._follows:
             return None
         head = self.head
         return head if self._kept else None
 
     def _is_langgraphs(self) -> bool:
-        """Return True if LangGraph keeps the branch."""
+        """Return True if the branch belongs to LangGraph."""
         from statelog.store import frameworks
 
         if not frameworks.is_line(self._branch):
@@ -279,7 +279,7 @@ class Thread(Written[S, W]):
             AlreadyExistsError: `id` is in use in this thread.
             ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
                 cannot be stored or merged. The message names channel and path.
-            SizeLimitError: a channel or the state would pass a limit of `Store.limit`.
+            SizeLimitError: a channel or the state would exceed a limit set by `Store.limit`.
             StoreFullError: the quota or the disk is used up.
 
         In each case nothing was written.
@@ -312,9 +312,9 @@ class Thread(Written[S, W]):
         fence: Fence | None = None,
         is_guarded: bool = False,
     ) -> Checkpoint[S]:
-        """Commit writes that are prepared already, or that a function makes from the head within the commit.
+        """Commit writes that are already prepared, or that a function makes from the head within the commit.
 
-        With `is_guarded`, the writes have passed the guard already.
+        With `is_guarded`, the writes have already passed the guard.
         """
         if self._schema.lineage is not None and not self._is_migrated and self._session.is_final:
             self._migrate_ahead()
@@ -354,7 +354,8 @@ class Thread(Written[S, W]):
                 if frameworks.is_line(self._branch):
                     raise frameworks.refused(self._id)
             elif main is not None and main.event.version > 0 and not self._has_branches:
-                self._kept = False  # LangGraph does not continue a thread that it has not begun.
+                # LangGraph does not continue a thread that it has not begun, so do not check this again.
+                self._kept = False
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         if self._schema.lineage is not None:
             writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)
@@ -497,7 +498,7 @@ class Thread(Written[S, W]):
         Raises:
             CheckpointNotFoundError, ExpiredError: the checkpoint does not exist or was removed.
             ConflictError: the head is not at `expected_version`.
-            UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
+            UsageError: this is a thread of LangGraph, and the target is not one of its root checkpoints, or cannot be
                 copied. The message explains how to go back.
         """
         if self._is_langgraphs():
@@ -642,7 +643,10 @@ class Thread(Written[S, W]):
         return self._wrap(head)
 
     def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
-        """Find the target as if `shown` were the head: negative versions count from it, and times are not later."""
+        """Find the target as if `shown` were the head.
+
+        Negative versions count from `shown`. A time or tag that names a later checkpoint selects `shown`.
+        """
         line = self.checkout(shown.branch)
         if type(target) is int:
             version = target if target >= 0 else target + shown.version + 1
@@ -663,7 +667,8 @@ class Thread(Written[S, W]):
     def history(self, limit: int | None = None, *, before: int | None = None) -> Iterator[Checkpoint[S]]:
         """Yield the branch's checkpoints, newest first, back to version 0.
 
-        For a thread that LangGraph keeps and without `branch=`, checkpoints that `prune` has removed are left out.
+        For a thread of LangGraph, if no branch was selected with `branch=`, checkpoints that LangGraph has pruned are
+        left out.
 
         Args:
             limit: the maximum number of checkpoints.
@@ -773,7 +778,7 @@ class Thread(Written[S, W]):
 
         A clean exit commits the changes as one checkpoint, or nothing without changes. An exception discards them.
         Channels are set, not merged with reducers. ConflictError is raised only if another commit has changed the same
-        channel meanwhile.
+        channel during the block.
 
         Args:
             metadata: as for `commit`.
@@ -803,8 +808,8 @@ class Thread(Written[S, W]):
         Args:
             change: called with the head's state, to change it in place. It runs while other commits wait, possibly on
                 another OS thread and more than once. So it must be quick and have no other effects (a commit in it
-                raises UsageError). Its exceptions are raised here, and nothing is written. For large values, prepare
-                a `statelog.Encoded(value)` before.
+                raises UsageError). Its exceptions are raised here, and nothing is written. For large values, create a
+                `statelog.Encoded(value)` beforehand.
             metadata: as for `commit`.
             expected_version: as for `commit`.
             id: as for `commit`.
@@ -830,7 +835,7 @@ class Thread(Written[S, W]):
         """Look up the numbers of the thread and the branch. Return True if they exist."""
         if self._lsn is not None and self._session.is_final:
             if not view.is_alive(self._lsn):
-                return False  # A re-created thread with the same id is another thread.
+                return False  # A re-created thread with the same id is a different thread.
             if self._branch_number is not None:
                 return True
         lsn = view.thread_lsn(self._id)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Threads(ABC):
     """Returns threads, typed by their schemas.
 
-    A TypedDict without required keys can be called without arguments. Type checkers recognise it by that, and check
-    writes to it key by key. A write to another TypedDict may leave out required keys. No Python type can express that,
-    so type checkers do not check such a write.
+    A TypedDict without required keys can be called without arguments. Type checkers recognise such a TypedDict by this,
+    and check writes to it key by key. A write to any other TypedDict may leave out required keys. No Python type can
+    express that, so type checkers do not check such a write.
     """
 
     @overload
@@ -108,7 +108,8 @@ class Threads(ABC):
                 False, they return a `guard.Quarantined` in place of such a value.
 
         Raises:
-            SchemaError: the thread has stored other reducers, or a schema of another name. The message shows both.
+            SchemaError: the thread has stored different reducers, or a schema with a different name. The message shows
+                both.
             BranchNotFoundError: there is no such branch.
             UsageError: `recreate` is not a bool, the thread with this id is not deleted, or this is a snapshot.
         """

@@ -128,7 +128,9 @@ class TransactionSession:
         self._staged_over: int | None = None
         """The number of the commit on which the records are staged; None if they are only a rehearsal."""
         self._former: Batch | None = None
-        """The previous batch, from before another commit. Objects that it returned still read their nodes from it."""
+        """The batch that was discarded after another process committed or an operation failed. Results of its
+        operations still read their nodes from it.
+        """
         self._is_durable = self._is_remote = False
 
     def check_open(self) -> None:
@@ -218,14 +220,16 @@ class TransactionSession:
             try:
                 yield staged
             except BaseException:
-                if len(staged.staged) != count:  # The operation has failed after staging a record.
+                # The operation has failed after staging a record, so discard the batch.
+                if len(staged.staged) != count:
                     self._former, self._staged = staged, None
                 raise
 
     def _begin(self) -> Batch:
         """Return a batch with all operations so far.
 
-        It is a rehearsal if something was committed since the first operation.
+        It is a rehearsal if another process has committed since the first operation, or an operation has failed after
+        staging.
         """
         if self._former is None:
             self._staged_over = self._snapshot.id

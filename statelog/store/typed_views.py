@@ -24,7 +24,7 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
     """Convert a stored value to its type. A list or dict becomes a view that converts each item.
 
     Raises:
-        ValidationError: the value was written with another declaration. Facts: channel, path, reason.
+        ValidationError: the value was written with a different declaration. Facts: channel, path, reason.
     """
     if shape is None or shape.load is None:
         return value

@@ -345,7 +345,7 @@ class WaiterThread:
             waiter.__exit__()
         with self._lock:
             if not line.sleepers:
-                return  # All sleepers have left meanwhile.
+                return  # All sleepers have already left.
             if condition.patterns and not self._listed:
                 self._dispatcher.listen(self._note_events)
             for pattern in condition.patterns:

@@ -1,4 +1,4 @@
-"""Watches, which report events of entries of the board."""
+"""Watches, which report the events of board entries."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Watch:
             more = at + 1 < len(wanted) and wanted[at + 1].commit == each.commit
             try:
                 events.append(self._event(each, first.get(each.found.event.key, each), more=more))
-            except SchemaError as error:  # The caller first gets the events before the error.
+            except SchemaError as error:  # Return the events that precede the error. The next call raises it.
                 facts = {**error.facts, "version": each.found.lsn}
                 self._failure = type(error)(error.message, **facts)
                 self._failure.__cause__ = error.__cause__

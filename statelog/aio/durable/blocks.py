@@ -147,7 +147,7 @@ async def entered(
         lease_s: as for `statelog.durable.run`.
 
     Raises:
-        ConflictError: another process or task drives the run, it is parked, or it belongs to another workflow.
+        ConflictError: another process or task drives the run, it is parked, or it belongs to a different workflow.
         NondeterminismError: the block does not do what the run has recorded. The run has stopped.
         RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
         RunCancelledError: the run was cancelled.
@@ -181,7 +181,7 @@ async def entered(
         if isinstance(error, Exception):
             raise
         raise await on_pool(store, reason, id, error) from error
-    except BaseException:  # This is an interrupt.
+    except BaseException:  # This is an interrupt, so the run stays open.
         current_scope.reset(token)
         await _interrupted(driven)
         raise

@@ -41,8 +41,9 @@ LOOK_S: Final = 0.25
 
 _QUIET_TURNS: Final = 10
 _QUIET_S: Final = 0.002
-"""A run is quiet if no operation begins during `_QUIET_TURNS` turns of the loop, each at least this long. A task that
-another task has woken needs some turns until it calls its next operation."""
+"""A run is quiet if no operation begins during `_QUIET_TURNS` turns of the loop. Each of these turns lasts at least
+this long. A task that another task has woken needs some turns until it calls its next operation.
+"""
 
 _FAIR: Final = 32
 """The number of operations after which other tasks get a turn, even if all operations are replayed."""
@@ -138,7 +139,7 @@ class EventLoopHost:
                 if order is not None and (timer := order.first_timer()) is not None and await self._waited(timer):
                     continue
                 waiting = [branch for branch in self._branches if not branch.done()]
-                for branch in waiting:  # This ends a wait for all branches.
+                for branch in waiting:  # The exception ends a wait for all branches.
                     branch.set_exception(Suspended(*self._waits))
                 if not waiting:
                     return
@@ -312,7 +313,7 @@ class EventLoopHost:
         return result
 
     async def _turn(self, place: str) -> None:
-        """Wait for the turn of an outcome. If the workflow cancels the call meanwhile, add the task to `_owed`."""
+        """Wait for the turn of an outcome. If the workflow cancels the call while it waits, add the task to `_owed`."""
         while self._order is not None:
             try:
                 await self._order.turn(place)
@@ -538,7 +539,10 @@ def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 
 
 def _result_of(root: asyncio.Task[Any]) -> Any:
-    """Return the result of a workflow, or raise its error. From a group, raise the exception that controls the run."""
+    """Return the result of a workflow, or raise its error.
+
+    From an exception group, raise the one that controls the run.
+    """
     try:
         return root.result()
     except asyncio.CancelledError:

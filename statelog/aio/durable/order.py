@@ -297,7 +297,7 @@ class Order:
                 return
 
     async def _change(self) -> None:
-        """Wait until something has changed. While calls wait for their turn, wait for `_LOOK_S` at most."""
+        """Wait until something has changed. While calls wait for their turn, wait at most `_LOOK_S`."""
         timer = None
         if self._ready or self._new or self._uncut:
             timer = asyncio.get_running_loop().call_later(_LOOK_S, self._changed.set)

@@ -269,7 +269,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
 
 
 async def _next_of(store: Store, resume_pass: starts.ResumePass) -> Claim | None:
-    """Claim the next run. If the asyncio task is cancelled meanwhile, release the claim."""
+    """Claim the next run. If the asyncio task is cancelled during the claim, release the claim."""
     claiming = asyncio.wrap_future(store._runner.submit(resume_pass.next))  # noqa: SLF001 - `_runner` belongs to the same package
     try:
         await ended(claiming)

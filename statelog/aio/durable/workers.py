@@ -110,7 +110,10 @@ class _Worker:
         return await self._store._runner.win(take, partial(self._claimer.give_back, held=held))  # noqa: SLF001 - `_runner` belongs to the same package
 
     async def _next_in_time(self, held: HeldSlots, stopping: asyncio.Task[Any]) -> ClaimedRun | None:
-        """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""
+        """Claim a run, or wait until one may be available.
+
+        Return None if the worker should stop, or should look again.
+        """
         attempt, waits_s = self._claimer.attempt(held)
         with WaitTurn(attempt.session, attempt.condition) as turn:
             waiting = asyncio.ensure_future(turn.woken(min(waits_s, _LOOK_S)))
