@@ -98,7 +98,7 @@ class _Application(click.Group):
                 message, code = _explain(error)
                 as_json = "--json" in arguments
                 line = _error_document(error, message, code) if as_json else exits.error_line(message)
-            if not isinstance(_flush_stdout(), BrokenPipeError):  # The buffered output comes before the error.
+            if not isinstance(_flush_stdout(), BrokenPipeError):  # Write the buffered output before the error.
                 click.echo(line, err=True)
             return code
         return code
@@ -106,11 +106,11 @@ class _Application(click.Group):
 
 @contextmanager
 def _known_rules() -> Iterator[None]:
-    """Hide secrets in messages during the block, by a guard's rules, because an argument may be a secret."""
+    """Make a guard's rules hide secrets in messages during the block, because an argument may be a secret."""
     from statelog import Guard
 
     guard = None
-    with suppress(GuardError):  # google-re2 is not installed.
+    with suppress(GuardError):  # Without google-re2, there are no rules.
         guard = Guard()
     yield
     del guard  # The rules of a guard apply while the guard is referenced.
@@ -139,9 +139,9 @@ def _has_working_directory() -> bool:
 
 
 def _next_step(error: StatelogError) -> str:
-    """Return advice in parentheses. Return an empty text if there is none, or the message already contains it."""
+    """Return advice in parentheses, or an empty text if there is no advice, or the message already contains it."""
     if isinstance(error, CorruptionError):
-        # The damage may be in an export or in the storage of a fleet, not in the file of the store.
+        # If the damage is in an export or in a fleet's storage, `verify` and `salvage` of the store do not help.
         is_elsewhere = "offset" in error.facts or "object" in error.facts
         is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError | RollbackError | ForgeryError)
         if not is_of_store or "salvage" in error.message:
@@ -190,7 +190,7 @@ def _prepare_streams() -> None:
         if stream is None:  # The parent process has closed the stream.
             setattr(sys, name, Path(os.devnull).open("w"))
         elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # A character that the locale lacks is escaped.
+            stream.reconfigure(errors="backslashreplace")  # Escape characters that the locale lacks.
 
 
 def _flush_stdout() -> OSError | None:
@@ -199,7 +199,7 @@ def _flush_stdout() -> OSError | None:
         sys.stdout.flush()
     except OSError as error:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())  # The interpreter flushes again when it exits.
+        os.dup2(null, sys.stdout.fileno())  # Let the flush at exit succeed.
         os.close(null)
         return error
     return None

@@ -48,7 +48,7 @@ def bench(
     directory: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the benchmarks NAME, or all of them. SQLite does the same work beside statelog."""
+    """Run the benchmarks NAME, or all of them. SQLite does the same work for comparison."""
     _find_benchmarks()
     from benchmarks import KEYS_DEFAULT, REPEATS_DEFAULT, run
 
@@ -68,7 +68,7 @@ def bench(
 
 
 def _find_benchmarks() -> None:
-    """Make the package `benchmarks` importable, which is beside `statelog` in the sources.
+    """Make the package `benchmarks` importable, which the source tree has beside `statelog`.
 
     Raises:
         UsageError: statelog was installed from a wheel, which has no benchmarks.
@@ -76,4 +76,4 @@ def _find_benchmarks() -> None:
     root = Path(statelog.__file__).resolve().parents[1]
     if not (root / "pyproject.toml").is_file() or not (root / "benchmarks").is_dir():
         raise UsageError(_ELSEWHERE)
-    sys.path.insert(0, str(root))  # Another project's package may have the same name.
+    sys.path.insert(0, str(root))  # Search here first: an installed package may have the same name.

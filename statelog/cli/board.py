@@ -25,7 +25,7 @@ _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
 
 _EVENT_REST_CHARACTERS = 63
-"""The width of an event's line without its key, with the shortest form of a value."""
+"""The width of an event's line without its key, if the value is shortened as far as possible."""
 
 _EVENT_VALUE_CHARACTERS_MIN = 12
 _KEY_CHARACTERS_MIN = 16
@@ -238,7 +238,7 @@ def watch(
     retention removed. --json has the cursor of each event. An entry's expiry becomes an event when a writing process
     notices it.
     """
-    output = Output(as_json=as_json, absolute=True)  # A printed age soon becomes wrong.
+    output = Output(as_json=as_json, absolute=True)  # Print times, because a printed age soon becomes wrong.
     begin = int(after) if after is not None and after.isascii() and after.isdigit() else after
     with (
         open_for_reading(store) as opened,

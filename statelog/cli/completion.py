@@ -66,7 +66,7 @@ def complete_run(context: click.Context, _parameter: click.Parameter, start: str
 
 
 def complete_place(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the recorded places of the command line's run."""
+    """Return the recorded places of the command line's run that begin with `start`."""
     from statelog import durable
 
     return _offer(
@@ -77,7 +77,7 @@ def complete_place(context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_schedule(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the names of schedules with this prefix."""
+    """Return the names of schedules that begin with `start`."""
     from statelog import durable
 
     return _offer(context, start, lambda store, _name: (each.name for each in durable.schedules(store)))
@@ -92,7 +92,7 @@ def complete_gate(context: click.Context, _parameter: click.Parameter, start: st
 
 def _offer(context: click.Context, start: str, names: _Names) -> list[str]:
     """Return the names that begin with `start` from the command line's store, or [] if the store cannot be read."""
-    # If the line ends with an option, click leaves the arguments unparsed.
+    # If the command line ends with an option, click leaves the arguments unparsed in `context.args`.
     named = [context.params[name] for name in ("store", "thread", "run") if context.params.get(name) is not None]
     path, thread = [*named, *context.args, None, ""][:2]
     found: list[str] = []

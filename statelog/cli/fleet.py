@@ -49,13 +49,13 @@ def _CACHE(command: Command) -> Command:  # noqa: N802 - names of option decorat
 
 
 def connect_fleet(url: str, cache: Path) -> Fleet:
-    """Connect to the storage of a fleet, with the key that the environment names."""
+    """Connect to the storage of a fleet, with the key in the environment variable that `--key-env` names."""
     connected: Fleet = _import("connection").connect(url, cache, key=read_variable(key_variable()))
     return connected
 
 
 def _import(module: str) -> Any:
-    """Import and return a module of the fleet. Its packages are an optional extra."""
+    """Import and return a module of the fleet. The packages that it needs are an optional extra."""
     try:
         return import_module(f"statelog.fleet.{module}")
     except ImportError as error:
@@ -213,7 +213,7 @@ def stranded(*, url: str, exported: tuple[Path, Path] | None, cache: Path, as_js
     """List this machine's files with commits that were not shipped before another machine took over the store.
 
     Each file can be read as a store: `statelog threads FILE`, `statelog board ls FILE`. --export writes the threads
-    that have new commits in FILE, for `statelog import`. A thread that has changed in the store, too, is exported as
+    that have new commits in FILE, for `statelog import`. A thread that has also changed in the store is exported as
     a copy with the id ID-stranded-EPOCH.
     """
     output = Output(as_json=as_json)

@@ -228,7 +228,7 @@ def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], 
 
 
 def _secret(variable: str) -> str:
-    """Return the secret. Raises UsageError without the name, because the name may be the secret itself."""
+    """Return the secret in an environment variable. A UsageError omits `variable`, which may be the secret itself."""
     held = os.environ.get(variable)
     if not held:
         message = "--secret-env must name an environment variable with the secret; the variable is not set, or is empty"

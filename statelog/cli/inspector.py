@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: int, as_json: bool) -> None:
     """Serve a page that shows STORE and print its address. Ctrl+C ends the server.
 
-    The address contains a token: anyone who has it can read the store. Other processes can write meanwhile.
+    The address contains a token: anyone who has it can read the store. Other processes can still write to it.
     """
-    if not host.strip():  # An empty host would mean all addresses.
+    if not host.strip():  # The server would listen on all addresses.
         message = "--host needs an address, such as 127.0.0.1"
         raise UsageError(message, argument="host", value=host)
     with _needed("ui"):
@@ -60,7 +60,7 @@ def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: i
 
 @contextmanager
 def _asking(url: str, path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Yield a function that asks a fleet's storage for the owner of the store of a copy."""
+    """Yield a function that asks a fleet's storage who owns the store that is copied at `path`."""
     with connect_fleet(url, path.parent) as fleet:
         from statelog.fleet.names import COPY, store_of
 

@@ -17,12 +17,12 @@ _NAME = f"{__name__}.variable"
 
 
 def remember_variable(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
-    """Store the name that --key-env gives, for the code of this command that opens a store."""
+    """Remember the variable's name from --key-env until this command opens a store."""
     context.meta[_NAME] = name
 
 
 def key_variable() -> str:
-    """Return the name of the variable with the key of the store, or an empty text if the command has no key."""
+    """Return the name of the variable that has the store's key, or an empty text if the command has no key."""
     context = click.get_current_context(silent=True)
     named: str | None = None if context is None else context.meta.get(_NAME)
     if named is None and VARIABLE_DEFAULT in os.environ:

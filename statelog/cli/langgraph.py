@@ -159,7 +159,7 @@ def _why(left: LeftOutThread) -> str:
 
 
 def _error_of(report: ThreadMoveReport) -> StatelogError:
-    """Return one error for all threads left out: the only error, or an error of their common kind."""
+    """Return one error for all threads left out: the only error, or a new error of the kind that all errors share."""
     first, *more = (each.error for each in report.left_out)
     if not more:
         (left,) = report.left_out

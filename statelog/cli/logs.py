@@ -27,7 +27,7 @@ _BODY_CHARACTERS_MIN = 12
 _THREAD_CHARACTERS_MAX = 16
 _EXPIRED = "(expired)"
 _STORE = "(store)"
-"""The text shown instead of a thread for a policy for future threads."""
+"""The text in place of the thread's id, in the record of a policy for future threads."""
 
 
 @click.command(short_help="Print the event log, and follow it.")
@@ -59,7 +59,7 @@ def log(
     as_json: bool,
 ) -> None:
     """Print the event log of STORE in order: every commit, rollback, fork, tag and new thread."""
-    output = Output(as_json=as_json, absolute=follow or absolute)  # A printed age soon becomes wrong.
+    output = Output(as_json=as_json, absolute=follow or absolute)  # A printed age would soon be wrong.
     is_silent = True
     with open_for_reading(store) as opened:
         records = opened.log(after, follow=follow, timeout_s=timeout_s)

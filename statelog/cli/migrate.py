@@ -41,8 +41,9 @@ def migrate(
     With --entries, give entries of the board a new version with their value in the declared version.
 
     MODULE is the name of an importable Python module, installed or in the current directory. NAME is its variable with
-    the result of `statelog.versioned`. The command imports the module, which executes its code. What fails stays
-    unchanged and is named; the exit code is then that of wrong usage. A second run skips what is migrated.
+    the result of `statelog.versioned`. The command imports the module, which executes its code. Threads and
+    entries that fail stay unchanged and are named; the exit code is then that of wrong usage. A second run skips what
+    is already migrated.
     """
     if entries is not None and threads is not None:
         raise UsageError("--entries and --threads: choose one", argument="entries", value=entries)

@@ -1,4 +1,4 @@
-"""Modules of the user's program, which commands import."""
+"""Imports modules of the user's program for commands."""
 
 from __future__ import annotations
 

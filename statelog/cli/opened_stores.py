@@ -25,7 +25,7 @@ _SIZE = f"{__name__}.size"
 
 
 def remember_size(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
-    """Remember --max-size for the code of this command that opens a store."""
+    """Remember --max-size until this command opens a store."""
     size_bytes = None if text is None else parse_size(text)
     if text is not None and size_bytes is None:
         message = f"{text!r} is not a size such as 64M, 2G or 1048576"

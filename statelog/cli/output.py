@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
 _WIDTH_OFF_TERMINAL = 80
-"""The width of a file or a pipe, unless COLUMNS sets another."""
+"""The width of lines in a file or pipe, unless COLUMNS sets a different width."""
 
 _LINE_INTERVAL_S = 30.0
 """The interval between progress lines in a log."""

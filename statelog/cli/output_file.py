@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TEMPORARY_SUFFIX = ".exporting"
 _NAME_LENGTH_MAX = 50
-"""The number of characters of the target's name in the temporary name, whose length is limited."""
+"""The maximum number of characters of the target's name in the temporary name, because file systems limit names."""
 
 
 def refuse_files_of(store: Path, target: Path) -> None:
@@ -75,7 +75,7 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
             return
         if status is not None:
             os.close(os.open(real, os.O_WRONLY | os.O_CLOEXEC))  # Do not replace a write-protected file.
-        with contextlib.suppress(OSError):  # The directory may be unreadable.
+        with contextlib.suppress(OSError):  # If the directory cannot be read, leave them.
             remove_leftovers(shortened, suffix=_TEMPORARY_SUFFIX)
         with _temporary(temporary) as stream:
             _take_permissions(stream.fileno(), status, like)
@@ -113,11 +113,11 @@ def _create_locked(path: Path) -> int:
     """Create a file and lock it while it is open, because `remove_leftovers` deletes unlocked files."""
     while True:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        with contextlib.suppress(OSError):  # Without locks in this file system, leftovers are never removed.
+        with contextlib.suppress(OSError):  # A file system without locks never removes leftovers.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)  # Another process removed the file before it was locked.
+        os.close(descriptor)  # Another process removed the file before the lock, so try again.
 
 
 def _take_permissions(descriptor: int, status: os.stat_result | None, like: Path) -> None:

@@ -127,7 +127,7 @@ def _opened_for_reading(source: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _named(source: Path) -> Iterator[None]:
-    """Add the name of the export to errors of the block."""
+    """Add the name of the export to errors that the block raises about damage."""
     try:
         yield
     except (CorruptionError, FormatError) as error:

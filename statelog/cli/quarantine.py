@@ -81,7 +81,7 @@ def _id_of(place: QuarantinedPlace) -> str:
 
 
 def _shown(place: QuarantinedPlace) -> tuple[str, str]:
-    """Return the thread and branch (or the key), and the path."""
+    """Return where a quarantined value is: its thread and branch, or the key of its entry, and its path."""
     if place.key is not None:
         return place.key, format_path(place.path) if place.path else ""
     return f"{place.thread} {place.branch}", format_path(place.path)

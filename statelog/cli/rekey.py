@@ -1,4 +1,4 @@
-"""`statelog rekey`: gives a store a key, or another key."""
+"""`statelog rekey`: gives a store its first key, or a new key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statelog.cli.text import count, format_duration
 )
 @AS_JSON
 def rekey(*, store: Path, new_key_env: str | None, new_key_file: Path | None, as_json: bool) -> None:
-    """Give STORE another key, or its first key. A new file replaces STORE.
+    """Give STORE a new key, or its first key. A new file replaces STORE.
 
     The current key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Other
     processes that have STORE open must open it again with the new key. After a crash, either the old or the new file

@@ -347,7 +347,7 @@ def fork(
 
 
 def _replaced(given: tuple[str, ...]) -> dict[str, Any]:
-    """Return the results of PLACE=JSON texts by place. Raises UsageError."""
+    """Parse PLACE=JSON texts, and return the replaced results by place. Raises UsageError."""
     found: dict[str, Any] = {}
     for text in given:
         place, sign, value = text.partition("=")
@@ -427,7 +427,7 @@ def check(*, store: Path, module: str, as_json: bool) -> None:
 
 
 def _difference(error: StatelogError) -> str:
-    """Describe how a run would stop. The message of `error` says that the run has stopped already."""
+    """Describe how a run would stop. This rewords the message of `error`, which says that the run has stopped."""
     if not isinstance(error, NondeterminismError):
         return error.message
     facts = error.facts

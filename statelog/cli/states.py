@@ -79,7 +79,7 @@ def show(
                         f" {output.time(checkpoint.time)}" + (f", schema version {schema}" if schema > 1 else "")
                     )
                 _print_value(output, value, path, limit=limit, full=full)
-        for name in sorted(unknown):  # The agent's process registers the codec, this process does not.
+        for name in sorted(unknown):  # Only the agent's process has registered the codec.
             output.note(f"values of codec {name!r} are shown as stored: the codec is not registered here")
 
 

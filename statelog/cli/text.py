@@ -77,7 +77,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of a size as in `format_size`, or such as 64M, 2g, 1048576. Return None for any other text."""
+    """Return the bytes of a size in the form of `format_size`, or such as 64M, 2g or 1048576; None for other text."""
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
@@ -92,7 +92,7 @@ def format_duration(duration_s: float) -> str:
 
 
 def format_policy(policy: Mapping[str, Any]) -> str:
-    """Return what a retention policy keeps as text, or an empty text for an empty policy."""
+    """Describe what a retention policy keeps. Return an empty text for an empty policy."""
     if not policy:
         return ""
     kept = [] if policy["keep_last"] is None else [f"last {policy['keep_last']:,}"]

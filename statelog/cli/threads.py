@@ -111,7 +111,7 @@ def history(
 
 
 def other_lines(thread: Thread, shown: Checkpoint | None) -> list[str]:
-    """Return the last checkpoint ids of the other branches of a LangGraph thread's root graph."""
+    """Return the ids of the last checkpoints on the other branches, if this is a LangGraph thread's root graph."""
     if shown is None or not is_graph(shown.state):
         return []
     heads = [thread.checkout(each.name).head for each in thread.branches() if each.name.partition("@")[0] == "main"]
@@ -129,7 +129,7 @@ def print_history(
         tags.setdefault(tagged.lsn, []).append(name)
     rows = []
     for checkpoint in checkpoints:
-        if is_of_graph and not is_graph(checkpoint.state):  # Each branch begins with an empty version.
+        if is_of_graph and not is_graph(checkpoint.state):  # Skip the empty version that begins a branch.
             continue
         branch = checkpoint.branch
         what = [checkpoint.kind] if checkpoint.kind != "commit" else []

@@ -99,7 +99,7 @@ def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Th
             output.hint(f"only the first {_THREADS_SHOWN} threads are drawn: name a THREAD to draw another")
             return
         thread = store.thread(info.id)
-        if thread.branches():  # The thread was not deleted meanwhile.
+        if thread.branches():  # Skip a thread that has just been deleted.
             shown += 1
             yield thread
     if not shown and not output.as_json:

@@ -48,7 +48,7 @@ _STATUS = (
 
 
 def reading(answer: Read) -> Endpoint:
-    """Return the endpoint of a GET. `answer` runs in a worker thread."""
+    """Return an endpoint that answers a GET with `answer`, which runs in a worker thread."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -60,7 +60,7 @@ def reading(answer: Read) -> Endpoint:
 
 
 def writing(answer: Write) -> Endpoint:
-    """Return the endpoint of a POST with a JSON object. `answer` runs in a worker thread."""
+    """Return an endpoint that answers a POST of a JSON object with `answer`, which runs in a worker thread."""
 
     async def endpoint(request: Request) -> Response:
         body = bytearray()
@@ -95,7 +95,7 @@ def as_json(document: object, status: int = 200) -> Response:
 
 
 def of_error(error: StatelogError) -> Response:
-    """Return the response to an error of the store: {error, message, facts}."""
+    """Return the HTTP response that reports an error of the store: {error, message, facts}."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     return as_json(error_document(error), status)
 
@@ -135,7 +135,7 @@ def page_limit(request: Request, default: int = 50) -> int:
 
 def cursor(request: Request, name: str = "after") -> str:
     """Return the cursor at which a page of a list begins; empty for the first page."""
-    return str(request.query_params.get(name, ""))  # Type checkers do not know the type if Starlette is missing.
+    return str(request.query_params.get(name, ""))  # Without Starlette, type checkers do not know its type.
 
 
 def needed(request: Request, name: str) -> str:
@@ -148,7 +148,7 @@ def needed(request: Request, name: str) -> str:
 
 
 def is_set(request: Request, name: str) -> bool:
-    """Return True if a query parameter is 1. Raise UsageError if it is neither 0 nor 1."""
+    """Return True if a query parameter is 1, False if it is 0 or missing. Otherwise raise UsageError."""
     text = request.query_params.get(name, "0")
     if text not in ("0", "1"):
         message = f"{name} must be 0 or 1, not {text[:40]!r}"

@@ -25,7 +25,7 @@ _OWN = "durable/"
 """The prefix of the keys of durable runs, which the screen of runs shows."""
 _WILD = frozenset("*?")
 _HISTORY_SKIPPED_MAX = 10_000
-"""The maximum number of records that a page of a key's history skips. A history is read from its end."""
+"""The maximum offset of a page in a key's history. The server also reads the records that the page skips."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -105,13 +105,13 @@ def _entries(board: Board, prefix: str, after: str, limit: int) -> list[Entry]:
     if prefix.endswith("/"):
         return board.list(f"{prefix}**", after=after, limit=limit)
     pattern = f"{_OWN}**" if prefix.startswith(_OWN) else "**"
-    exact = board.list(prefix) if prefix and not after else []  # `after` excludes the key itself.
+    exact = board.list(prefix) if prefix and not after else []  # The list below begins after this key.
     found = board.list(pattern, after=after or prefix, limit=limit)
     return [*exact, *(each for each in found if each.key.startswith(prefix))][:limit]
 
 
 def _rows_one_by_one(board: Board, prefix: str, after: str, limit: int) -> list[dict[str, Any]]:
-    """Return the rows of entries. Each entry is read separately by its key."""
+    """Return rows as in `list_entries`, but read each entry separately, so that a damaged one hides no other."""
     is_pattern = bool(_WILD.intersection(prefix))
     rows: list[dict[str, Any]] = []
     for key in _keys(board, "" if is_pattern else prefix[: prefix.rfind("/") + 1], after):
@@ -128,7 +128,7 @@ def _rows_one_by_one(board: Board, prefix: str, after: str, limit: int) -> list[
 
 
 def _keys(board: Board, directory: str, after: str) -> Iterator[str]:
-    """Yield the keys below a directory that sort after a key."""
+    """Yield the keys below `directory` that sort after the key `after`."""
     for child in board.children(directory):
         if not child.endswith("/"):
             if child > after:
@@ -154,7 +154,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, Any]:
     """Return an entry with its value, and a page of its history, the newest record first.
 
-    `entry` is None if there is no entry. `problems` has the errors of unreadable parts.
+    `entry` is None if the key has no entry. `problems` has the errors of unreadable parts.
 
     Raises:
         UsageError: `key` is not a valid key.

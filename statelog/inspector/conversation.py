@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TEXT_CHARACTERS_MAX = 8000
 _ARGUMENTS_CHARACTERS_MAX = 4000
 _PROBED = 3
-"""The number of items of a list that are checked for a message."""
+"""The number of last items of a delta channel that are checked for a message."""
 
 
 def conversation(
@@ -26,7 +26,7 @@ def conversation(
 ) -> dict[str, Any]:
     """Return the messages of each channel that has some: the last `limit` messages before the position `before`.
 
-    `known` is a cache by channel: its messages, or None if it has none. Missing channels are added.
+    `known` caches the messages of each channel, or None for a channel without messages. Missing channels are added.
     """
     state = checkpoint.state.lazy
     known = {} if known is None else known
@@ -53,7 +53,7 @@ def _document(name: str, items: Sequence[Any] | None, before: int, limit: int) -
 
 
 def _messages_in(value: Any) -> Sequence[Any] | None:
-    """Return a channel's messages: the channel itself, or a member such as `messages`. Return None if it has none."""
+    """Return the messages in a value: the value itself, or a member such as `messages`. Return None if it has none."""
     value = opened(value)
     if isinstance(value, Constructed) and isinstance(value.fields, dict):
         value = value.fields

@@ -1,4 +1,4 @@
-"""A thread as one HTML file, which has the modules of the page and all answers, and needs no server."""
+"""Exports a thread as one HTML file that needs no server, because it has the modules of the page and all answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSIONS_DEFAULT = 200
 _PAGE = 50
 """The number of versions that `thread.js` requests at once."""
 _PART_CHARACTERS_MIN = 60
-"""The minimum length of a part that a reference replaces. For a shorter part, a reference would be longer."""
+"""The minimum length of a part that a reference replaces. With shorter parts, the file would not become smaller."""
 _REFERENCE_CHARACTERS = 16
 _ENTRY = "exported.js"
 _EXPORTED = AnswerLimits(nodes=1500, items=200, characters=20_000, depth=12)
@@ -52,8 +52,8 @@ def export_html(store: Store, thread: Thread, *, versions: int = VERSIONS_DEFAUL
     Args:
         store: the store of the thread.
         thread: the thread, on the branch that the file shows first.
-        versions: the number of versions of this branch in the file, from the head back. The file also has up to as many
-            own versions of each other branch.
+        versions: the number of versions of this branch in the file, from the head back. The file also has up to this
+            number of versions of each other branch, without the versions that it shares with its parent.
     """
     return cbor.decoded_loosely(partial(_export, store, versions=versions), thread)
 
@@ -78,7 +78,7 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
 
 
 def _answers(store: Store, thread: Thread, versions: int, parts: _AnswerParts) -> Iterator[tuple[_Asked, Any]]:
-    """Yield the requests of the page, each with its answer."""
+    """Yield all requests that the page may make, each with its answer."""
     thread = readable(thread)
     described, id = describe(thread), thread.id
     yield ("store", {}), {"path": store.path.name, "allow_writes": False, "thread": id}
@@ -106,7 +106,7 @@ def _parts_of(checkpoint: Checkpoint | Unreadable, known: _ParentParts) -> dict[
         return dict.fromkeys(PARTS, damaged)
     try:
         return known.parts_of(checkpoint)
-    except ExpiredError:  # Retention may remove versions meanwhile.
+    except ExpiredError:  # Retention has just removed the version.
         return {}
     except CorruptionError as error:
         damaged = {**describe_head(checkpoint), "python": "", "problem": error_document(error)}
@@ -114,12 +114,12 @@ def _parts_of(checkpoint: Checkpoint | Unreadable, known: _ParentParts) -> dict[
 
 
 class _ParentParts:
-    """The parts of a version. They are reused for its parent version, because a step changes few channels."""
+    """Reuses the parts of a version for its parent, which is described next, because a step changes few channels."""
 
     def __init__(self, store: Store, parts: _AnswerParts) -> None:
         self._store, self._parts = store, parts
         self._of: str | None = None
-        """The id of the version of `_channels` and `_messages`."""
+        """The id of the version to which `_channels` and `_messages` belong."""
         self._channels: dict[str, Any] = {}
         self._messages: dict[str, Any] = {}
 
@@ -153,7 +153,7 @@ class _ParentParts:
 
 
 def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> Iterator[tuple[_Asked, Any]]:
-    """Yield the pages of a list of versions. Pages begin at multiples of the page size."""
+    """Yield the requests for a list of versions, each with its answer. Pages begin at multiples of the page size."""
     for low in range(top // _PAGE * _PAGE, max(-1, top - versions - _PAGE), -_PAGE):
         before = min(low + _PAGE, top + 1)
         rows = [describe_version(each) for each in read_versions(thread, _PAGE, before)]
@@ -167,16 +167,16 @@ class _AnswerParts:
         self.made: list[Any] = []
         self._places: dict[str, int] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
-        """Values that are reduced repeatedly, by identity: the value, and its reduced form."""
+        """The values passed to `keep`, by identity: each value, and its reduced form."""
 
     def keep(self, value: Any) -> Any:
-        """Reduce a value, and keep its reduced form until `forget`."""
+        """Reduce a value, and reuse its reduced form until `forget` is called."""
         reduced = self.reduce(value)
         self._reduced[id(value)] = (value, reduced)
         return reduced
 
     def forget(self) -> None:
-        """Drop the values of `keep`."""
+        """Forget the values passed to `keep`."""
         self._reduced.clear()
 
     def reduce(self, value: Any) -> Any:

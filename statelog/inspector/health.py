@@ -42,12 +42,12 @@ _DUE_MAX = 10_000
 
 
 class _StoppedError(Exception):
-    """The server is stopping, and its store is about to be closed."""
+    """Ends a job because the server is stopping, and is about to close its store."""
 
 
 @dataclass(slots=True)
 class StoreJob:
-    """A job on the whole store in its own OS thread. One job runs at a time."""
+    """A job that reads the whole store in its own OS thread. The same job does not run twice at a time."""
 
     inspected: Inspected
     work: Callable[[Store, Callable[[int, int], None]], dict[str, Any]]

@@ -71,7 +71,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def _start(store: Store, seen: str | None) -> int:
-    """Return the LSN after which to begin: the last LSN that the page has seen, or the last LSN of the store."""
+    """Return the LSN after which to begin: `seen`, the last LSN that the page has received, or the store's last LSN."""
     last = store.last_lsn
     return min(int(seen), last) if seen is not None and seen.isascii() and seen.isdigit() and len(seen) < 20 else last
 
@@ -95,7 +95,7 @@ async def _stream(inspected: Inspected, last: int, limiter: CapacityLimiter) -> 
 
 
 def changes(store: Store, after: int) -> tuple[int, dict[str, Any]]:
-    """Return the last LSN, and the thread ids, keys of the board and types of the records after `after`."""
+    """Return the last LSN, and the thread ids, board keys and record types in the records after the LSN `after`."""
     last = store.last_lsn
     start = max(after, last - _RECORDS_READ_MAX)
     threads: dict[str, None] = {}

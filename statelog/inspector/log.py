@@ -62,7 +62,7 @@ def list_records(
         low: the lowest LSN to return.
         high: the highest LSN to return; 0 for the last one.
         type_: only records of this type; empty for all.
-        thread: only records whose thread id, or key of the board, has this text; empty for all.
+        thread: only records whose thread id or board key contains this text; empty for all.
         limit: the maximum number of records in the page.
     """
     last = store.last_lsn
@@ -103,7 +103,7 @@ def _row(lsn: int, record: LogRecord | StatelogError) -> dict[str, Any]:
 
 
 def _fits(row: dict[str, Any], type_: str, thread: str) -> bool:
-    """Return True if a row matches the filters. A damaged record always does, because its type is not known."""
+    """Return True if a row matches the filters. A damaged record always matches, because its type is not known."""
     if "problem" in row:
         return True
     return (not type_ or row["type"] == type_) and (

@@ -20,7 +20,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function\*? (\w+)|(?:const|class) (
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 Answers = list[list[Any]]
-"""Answers that the page need not request: [key, answer], with the key of `asked`."""
+"""Answers that the page need not request: [key, answer], with the key that `asked` returns for the request."""
 
 
 def read(name: str) -> str:
@@ -86,8 +86,8 @@ def html(head: str, script: str, answers: str) -> str:
     """Return the HTML of the page.
 
     Args:
-        head: the elements of its head.
-        script: the element of its script.
+        head: the elements of the head.
+        script: the script element.
         answers: the result of `data`.
     """
     text = read("index.html")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_records(store: Store, after: int, until: int) -> Iterator[tuple[int, LogRecord | StatelogError]]:
-    """Yield the LSNs above `after` up to `until`, each with its record or the error of reading that record."""
+    """Yield the LSNs above `after` up to `until`, each with its record or the error that reading it raised."""
     while after < until:
         try:
             for record in islice(store.log(after), until - after):

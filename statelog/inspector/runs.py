@@ -226,7 +226,7 @@ class RunIndex:
         board = self._store.board()
         try:
             return {each.key: _us(each.created) for each in board.list(f"{_DIRECTORY}*", values=False)}
-        except CorruptionError:  # The index has the keys, and is not damaged.
+        except CorruptionError:  # An entry is damaged, but the index has all keys.
             return dict.fromkeys(board.children(_DIRECTORY), 0)
 
     def _follow(self, last: int) -> None:
@@ -333,7 +333,7 @@ def _child(store: Store, id: str) -> dict[str, Any]:
 
 
 def _gates(store: Store, id: str, places: set[str]) -> list[dict[str, Any]]:
-    """Return the gates of a run at some places."""
+    """Return the gates of a run at the given places."""
     found = [(place_of_gate(each.id), each) for each in durable.gates(store, run=id)]
     return [
         {
@@ -360,7 +360,7 @@ def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
 
     Raises:
         RunNotFoundError: the run does not exist.
-        UsageError: `of` has another value, or `after` is not a cursor of this list.
+        UsageError: `of` is not one of these, or `after` is not a cursor of this list.
     """
     if of not in _LISTINGS:
         message = f"of must be one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
@@ -369,7 +369,7 @@ def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
 
 
 def _entries(directory: str, name: str, store: Store, id: str, after: str) -> dict[str, Any]:
-    """Return a page of the board's entries below a directory of a run."""
+    """Return a page of a run's entries in the board, below `directory`. `name` is the field with the value to show."""
     pattern = f"durable/{directory}/{check_run_id(id)}/**"
     found = store.board().list(pattern, after=after, limit=_LISTED_MAX + 1)
     rows = [
@@ -378,7 +378,7 @@ def _entries(directory: str, name: str, store: Store, id: str, after: str) -> di
             "time": each.time.isoformat(),
             "value": display(each.value[name], AnswerLimits(**_SMALL)),
         }
-        for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # The keys of mail have no order.
+        for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # Keys of mail are not in order of time.
         if isinstance(each.value, Mapping)
     ]
     return {"rows": rows, "next": found[_LISTED_MAX - 1].key if len(found) > _LISTED_MAX else None}
@@ -457,13 +457,13 @@ def _refusal(value: Any, depth: int) -> str | None:
 
 
 def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin a run from the middle of another. See `durable.fork`.
+    """Start a run that continues from the middle of an existing run. See `durable.fork`.
 
     `body` has `run`, `at`, `id`, and the replaced `args`, `kwargs`, and results (`replace`, by place). Values are JSON
     texts, so that large numbers keep their digits.
 
     Raises:
-        UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has another type.
+        UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has the wrong type.
     """
     replace = body.get("replace") or {}
     if not isinstance(replace, Mapping):
@@ -492,7 +492,7 @@ def _cancel(store: Store, run: str) -> None:
 
 
 def _changed(store: Store, run: str) -> dict[str, Any]:
-    """Return a run after a change, and the condition under which it continues."""
+    """Return a run after a change, and as `worker` the Python call that continues it, or None if it has ended."""
     info = durable.get_run(store, run)
     worker = None
     if not info.has_ended:
@@ -540,7 +540,7 @@ def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int
 
 
 def _place(step: StepInfo) -> str:
-    """Return the place of a call in its record. The place of a compensation begins with `undo.`."""
+    """Return the place of a call, or for a compensation `undo.` and the place of the call that it compensates."""
     return f"undo.{step.place}" if step.is_compensation else step.place
 
 

@@ -29,7 +29,7 @@ _NO_TOKEN = "Open the address that `statelog ui` has printed. It has the token t
 
 
 class AccessMiddleware:
-    """An ASGI middleware that accepts only requests of the person who started the server."""
+    """An ASGI middleware that accepts only requests from the person who started the server."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, allow_writes: bool) -> None:
         """Guard `app`.
@@ -58,12 +58,12 @@ class AccessMiddleware:
         await answer(scope, receive, _protected(send, is_api=scope["path"].startswith(_API)))
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Refuse a request of a foreign page, or a write that is not allowed. Return None for any other request."""
+        """Refuse a request from a foreign page, or a write that is not allowed. Return None for any other request."""
         if not self._is_ours(headers.get("host", "")):
             return _refused("This server answers under its own address only.")
         is_write = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
-        # A person may follow a link with the token from another site. With a wrong token, the cookie must not count.
+        # A person may follow a link with the token from another site. Refuse a wrong token even if there is a cookie.
         brings_token = any(name == "token" and self._is_token(value) for name, value in _query(scope))
         if site not in _UNLOCKED and (is_write or not brings_token):
             return _refused("This server does not answer pages of other sites.")
@@ -89,13 +89,13 @@ class AccessMiddleware:
         return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - the address is compared, not bound
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return a redirect that replaces the token by a cookie. Refuse a request that has neither."""
+        """Redirect a request with the token, and set a cookie instead. Refuse a request that has neither."""
         query = _query(scope)
         cookie = f"statelog-{self._port}"
         for name, value in query:
             if name == "token" and self._is_token(value):
                 rest = urlencode([pair for pair in query if pair[0] != "token"])
-                # A path that begins with two slashes would name another host.
+                # A redirect to a path that begins with two slashes would lead to another host.
                 redirect = RedirectResponse("/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else ""), 303)
                 redirect.set_cookie(cookie, value, httponly=True, samesite="strict", path="/")
                 return redirect

@@ -40,12 +40,12 @@ def make_app(
     is_stopping: Callable[[], bool] = lambda: False,
     ask_fleet: Callable[[], dict[str, Any]] | None = None,
 ) -> ASGIApp:
-    """Return the app of an open store. It changes the store only if the store is open for writing.
+    """Return the app that shows an open store. It changes the store only if the store is open for writing.
 
     Args:
         store: the store, which must stay open while the app is used.
         token: the secret that a browser has to send once.
-        host: the address and the port of the server, with a colon. Requests for another `Host` are refused.
+        host: the address and the port of the server, with a colon. Requests with a different `Host` are refused.
         is_stopping: returns True when the server is about to stop.
         ask_fleet: see `Inspected`.
     """
@@ -82,7 +82,7 @@ def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
     before, _, after = page.html(f"{style_element}\n{script_element}", "", "\0").partition("\0")
 
     def parts() -> Iterator[str]:
-        yield before  # Meanwhile, the browser loads the script and the style.
+        yield before  # The browser now begins to load the script and the style.
         yield page.data(first(), [], is_whole=False) + after
 
     def index(_request: Request) -> Response:
@@ -139,7 +139,7 @@ def serve(
         config = uvicorn.Config(
             app,
             log_level="warning",
-            access_log=False,  # Addresses contain thread ids. The first contains the token.
+            access_log=False,  # Addresses contain thread ids, and the first one the token.
             server_header=False,
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )

@@ -42,7 +42,7 @@ _CHANGES_MAX = 200
 _VERSIONS_OPENED = 50
 MESSAGES_SHOWN = 50
 _CHANGE_NODES = 40
-"""The maximum number of nodes of each side of a change."""
+"""The maximum number of nodes shown for the old and for the new value of a change."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -146,7 +146,7 @@ def _read_one_by_one(thread: Thread, before: int) -> Iterator[Checkpoint | Unrea
 
 
 def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
-    """Return the version to which a request compares another version."""
+    """Return the version with which a request compares the shown version."""
     return _checkpoint(_thread_named(store, _text(query, "id"), query.get("against_branch")), query["against_version"])
 
 
@@ -366,7 +366,7 @@ def describe_state(
 
 
 def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change]) -> dict[str, Any]:
-    """Return the first changes between two versions, which `find_changes` has found, and the number of all changes."""
+    """Return the first of the changes `found` between two versions, and their number. Leave out inner channels."""
     hides = is_graph(new.state)
     changes = [each for each in found if not (hides and is_inner(str(each.path[0])))]
 
@@ -412,7 +412,7 @@ def python_of(store: Store, checkpoint: Checkpoint) -> str:
 
 
 def _roll_back(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
-    """Append a version with an earlier state. `expected_version` in the request is the head that the page has shown."""
+    """Append a version with an earlier state. `expected_version` in the request is the head that the page shows."""
     target = _checkpoint_of(store, given)
     made = _thread_of(store, given).rollback(target.id, expected_version=given.get("expected_version"))
     return {"branch": made.branch, "version": made.version}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _RECENT_RECORDS_MAX = 120
-"""The number of last records in which the first page searches for recently changed threads."""
+"""The first page searches this many records at the end of the log for recently changed threads."""
 _RECORDS_READ = 60
 _OWN = "statelog:"
 """The prefix of ids of threads that belong to runs, such as their streams. A search for this prefix lists them."""
@@ -54,7 +54,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
     Args:
         store: the store.
-        containing: only threads whose id has this text.
+        containing: only threads whose id contains this text.
         after: `next` of the previous page; empty for the first page.
         limit: the maximum number of threads in the page.
 

@@ -59,7 +59,7 @@ class AnswerLimits:
 
 
 def display(value: Any, room: AnswerLimits | None = None) -> Node:
-    """Return a value as a node, cut to the limits `room`. The default is the limits of a page."""
+    """Return a value as a node, cut to the limits `room`, by default `AnswerLimits()`."""
     return _node(value, AnswerLimits() if room is None else room, 0)
 
 
@@ -99,7 +99,7 @@ def _outer(value: Any, kind: str, start: int, room: AnswerLimits) -> Node:
 
 
 def _items(value: Any, kind: str, start: int, room: AnswerLimits, depth: int) -> list[Any]:
-    """Return items from `start` as nodes, with their names if they have names."""
+    """Return the items from `start` on as nodes, or as [name, node] if items of this kind have names."""
     items: list[Any] = []
     for name, item in _take(value, start, room.items):
         if room.nodes <= 0:
@@ -137,11 +137,11 @@ def _size(value: Any) -> int:
 
 
 def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
-    """Return members of a value with their names. Names are empty if the members do not have any."""
+    """Return up to `count` members from `start` on, as (name, member). The name is "" in a sequence or set."""
     if isinstance(value, Constructed):
         return value.given[start : start + count]
     if isinstance(value, Mapping):
-        # The keys "1" and 1 must look different.
+        # If some keys are not texts, write all keys as literals, so that "1" and 1 look different.
         name = _written_key if _has_other_keys(value, start, count) else str
         return [(name(key), value[key]) for key in islice(value, start, start + count)]
     items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # Sort, so that all answers agree.
@@ -149,7 +149,7 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
 
 
 def _has_other_keys(value: Any, start: int, count: int) -> bool:
-    """Return True if some of the members in an answer have a key that is not a text."""
+    """Return True if one of the `count` members from `start` on has a key that is not a text."""
     return isinstance(value, Mapping) and not all(isinstance(key, str) for key in islice(value, start, start + count))
 
 
@@ -176,7 +176,7 @@ def descend(value: Any, path: Sequence[int]) -> Any:
 
 
 def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
-    """Return the keys and list positions to which a path of positions leads, for a change of a value.
+    """Convert a path of positions to the keys and list positions with which code can change the part.
 
     Raises:
         NotFoundError: the value does not have this part. UsageError: the path leads into a value that is stored whole.

@@ -49,7 +49,7 @@ def demo(*, directory: Path | None, as_json: bool) -> None:
     """Watch an agent be killed in step 14 of 20 and resume at step 14.
 
     The agent reviews packages of Python's standard library. Then follow a rollback, a fork with
-    another parameter, a diff, a verification and the size of the file. Every figure is measured
+    a different parameter, a diff, a verification and the size of the file. Every figure is measured
     during the demo. The file is kept, and the demo prints three lines of Python to try on it.
     """
     output = Output(as_json=as_json)

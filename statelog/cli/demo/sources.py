@@ -22,7 +22,7 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class ReviewFinding:
-    """A remark of the review."""
+    """One finding of the review in a file."""
 
     file: str
     line: int
@@ -62,7 +62,7 @@ def choose_packages() -> list[str]:
         if entry.name not in _SKIPPED and (entry / "__init__.py").is_file()
     }
     fitting = [name for name, size in sizes.items() if 0 < size <= _SIZE_BYTES_MAX]
-    if len(fitting) < STEPS:  # A reduced Python has few packages, so single modules are used, too.
+    if len(fitting) < STEPS:  # A reduced Python has few packages, so also use single modules.
         modules = [path.stem for path in sorted(root.glob("*.py")) if not path.stem.startswith("_")]
         fitting += modules[: STEPS - len(fitting)]
     if len(fitting) < STEPS:

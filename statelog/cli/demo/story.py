@@ -54,7 +54,7 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> AgentProces
         narrate: called with each event as it arrives.
 
     Raises:
-        ChildError: the agent failed for another reason than the deliberate kill.
+        ChildError: the agent failed for a reason other than the deliberate kill.
     """
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryFile() as errors:
@@ -124,7 +124,7 @@ class ForkedBranch:
 
 
 def fork_and_compare(store: Store) -> ForkedBranch:
-    """Repeat the steps after an early step on a branch, with another parameter."""
+    """Fork the thread at an early step, and repeat the later steps on the branch with a different parameter."""
     thread = store.thread(THREAD_ID, schema=Review)
     started = time.perf_counter()
     branch = thread.fork(
