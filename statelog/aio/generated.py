@@ -825,7 +825,7 @@ class FleetCalls:
         return await run(self._fleet.export_stranded, stranded, target)
 
     async def purge(self, name: str, **how: Any) -> None:
-        """Remove deleted contents of a store from the storage, too. Its earlier states are lost.
+        """Also remove a store's deleted contents from the storage. The store's earlier states are lost.
 
         See `statelog.fleet.Fleet.purge`.
         """

@@ -36,7 +36,7 @@ class Archive(ABC):
     """
 
     def keep_as(self, folder: str, path: Path) -> None:  # noqa: B027 - most storages have no modes of files
-        """Give objects below a prefix the permissions of a local file, if the storage has permissions.
+        """Give the objects below a prefix the same permissions as a local file, if the storage has permissions.
 
         Args:
             folder: the prefix, which is the folder of a store.
@@ -79,7 +79,7 @@ class Archive(ABC):
         """Return the age in seconds of each object with a prefix, by the storage's clock."""
 
     def append_fenced(self, *_request: Any) -> str | Outcome | None:
-        """Create an object if a head has a token. The request is (head's name, token, object's name, bytes).
+        """Create an object if the head still has a given token: (head's name, token, object's name, bytes).
 
         Return None if the storage cannot do this in one request.
         """

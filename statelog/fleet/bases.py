@@ -36,7 +36,7 @@ _LIST, _LOG = "list", "log"
 _LEVEL = 3
 _SIDE_BY_SIDE = 16
 _WRITERS = 4
-"""Threads that expand pieces and check their digests, which releases Python's lock."""
+"""The number of threads that expand pieces and check their digests. Both operations release Python's lock."""
 
 
 class ImagePiece(NamedTuple):
@@ -64,7 +64,7 @@ class Listed(NamedTuple):
     """The list of a base: the pieces of its image, and its merged segments.
 
     Attributes:
-        size_bytes: size of the image; 0 if there is none, and the logs begin with the store.
+        size_bytes: size of the image; 0 if there is no image. Then the logs begin at the start of the store's log.
         pieces: pieces of the image, in order.
         before: the encoded head that the base replaced, from which earlier states can be restored.
         time_us: time at which the base was made.
@@ -104,7 +104,7 @@ def image(store: Store, path: Path, epoch: int) -> BaseImage:
 
 
 def cut(path: Path, base: BaseImage, known: dict[bytes, str]) -> Iterator[tuple[ImagePiece, bytes | None]]:
-    """Yield the pieces of an image, each with the data to put, or None if the piece is in the storage."""
+    """Yield the pieces of an image, each with the data to put, or None if the storage already has the piece."""
     known = dict(known)
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     with path.open("rb") as file:
@@ -118,7 +118,7 @@ def cut(path: Path, base: BaseImage, known: dict[bytes, str]) -> Iterator[tuple[
 
 
 def put_image(path: Path, base: BaseImage, known: Iterable[ImagePiece], put: Callable[[str, bytes], object]) -> Listed:
-    """Put the missing pieces of an image. Return the list of all pieces, without a time."""
+    """Put the missing pieces of an image. Return a base's list with only the image's size and pieces."""
     pieces = []
     for piece, data in cut(path, base, {each.digest: each.name for each in known}):
         if data is not None:

@@ -56,7 +56,7 @@ _ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 _READERS_MAX = 16
 _REMOVED_AT_ONCE_MAX = 1000
 _CLOCK = "%clock/"
-"""Objects that are put to read the storage's clock.
+"""The prefix of objects that are put only to read the storage's clock.
 
 No store's folder has this name, because `%cl` is not valid percent-encoding.
 """
@@ -203,7 +203,7 @@ class BucketArchive(Archive):
 
     @contextmanager
     def _seeing_the_bucket(self) -> Iterator[None]:
-        """Raise NotFoundError for a missing bucket, as opposed to a missing object."""
+        """Raise NotFoundError if an error in the block means that the bucket is missing, not only an object."""
         try:
             yield
         except (FileNotFoundError, exceptions.PreconditionError) as error:
@@ -272,6 +272,6 @@ def _no_credentials(url: str, told: str) -> AccessError:
 def _told(text: str) -> str:
     """Return the readable part of obstore's message.
 
-    The result omits dumped structures, and the URL's query because it contains signatures.
+    The result omits dumped structures, and the URL's query, which contains signatures.
     """
     return _QUERY.sub("", " ".join(text.partition("\n\nDebug source")[0].split()))[:_MESSAGE_MAX]

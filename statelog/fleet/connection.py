@@ -1,4 +1,4 @@
-"""`statelog.fleet.connect`."""
+"""Connects to a fleet: opens and probes the storage, and creates the folder for local copies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
-    """Return a fleet: stores in shared storage, with local copies of the ones that this machine has used.
+    """Return a fleet: stores in a shared storage, with local copies of the stores that this machine has used.
 
-    This first probes whether the storage honours the conditions that a fleet relies on.
+    First probe whether the storage enforces the conditions of writes, because a fleet relies on them.
 
     Args:
         url: `file:///folder` (one host), `s3://bucket/folder`, `gs://...`, `az://...`,
@@ -42,7 +42,7 @@ def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, 
 
 
 def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Archive, Path]:
-    """Return a probed storage, and the folder for copies. Raises as `connect`."""
+    """Return the probed storage, and the folder for copies. Raises as `connect`."""
     archive = open_archive(url, **options)
     try:
         probe(archive)

@@ -81,7 +81,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a store of a fleet."""
+    """A problem that `check` has found in a store."""
 
     name: str
     error: StatelogError
@@ -129,7 +129,7 @@ class Fleet:
         """Close the open stores, which ships their remaining records, and close the storage.
 
         Raises:
-            As `Store.close`. All stores are closed even then.
+            As `Store.close`, but only after all stores are closed.
         """
         self._is_closed = True
         with ExitStack() as closing:
@@ -172,12 +172,13 @@ class Fleet:
             ship_ms: the longest time between a commit and the start of its shipping.
             acknowledge: "remote" makes every commit return only when it is in the storage.
             ttl_s: see `takeover`. The owner renews its sign of life three times in this period.
-            park_after_s: after this time without a commit the store is released until the next one,
-                and makes no requests.
+            park_after_s: after this time without a commit, the store is released until the next
+                commit. While it is released, it makes no requests.
             lag_max_s: if unshipped commits are older than this, further commits wait, and then
                 raise RemoteLagError.
             lag_max_bytes: the same limit for the size of unshipped commits.
-            keep_s: `restore(at=)` can go back this far. Older states are removed with a later base.
+            keep_s: how far back `restore(at=)` can go. Older states are removed when a later base is
+                made.
             grace_s: objects younger than this are never removed.
             options: options of `statelog.open`. With `expect`, a missing store is not created.
 
@@ -186,7 +187,7 @@ class Fleet:
             SecretError: there is a guard, and the name has a secret.
             StoreLockedError: another owner, or another process of this machine, held the store
                 until the timeout.
-            ConflictError: the local file is another store.
+            ConflictError: the local file belongs to a different store.
             NewerFormatError: a newer release has written the store.
             CorruptionError: the storage's copy is damaged or incomplete. Facts: object.
             RemoteError: the storage is unavailable.
@@ -374,7 +375,7 @@ class Fleet:
                         found = store.verify().problems
                     if found:
                         problems.append(Problem(each, CorruptionError(found[0].message)))
-                except StoreNotFoundError:  # The store was deleted meanwhile.
+                except StoreNotFoundError:  # The store was just deleted.
                     if name is not None:
                         raise
                 except (UsageError, RemoteError, AccessError):
@@ -414,14 +415,14 @@ class Fleet:
             live: Path | None = folder / "live.state"
             try:
                 self.restore(stranded.name, folder / "live.state")
-            except StoreNotFoundError:  # The store was deleted meanwhile.
+            except StoreNotFoundError:  # The store was just deleted.
                 live = None
             return export_lost(stranded.path, live, target, suffix=suffix, key=self._key)
 
     def gc(self, name: str, *, keep_s: float = garbage.KEEP_S, grace_s: float = garbage.GRACE_S) -> int:
         """Remove objects that no kept state needs, and return their number.
 
-        Any host may call this, also while the store has an owner.
+        Any host may call this, even while the store has an owner.
         """
         check_number("keep_s", keep_s)
         check_number("grace_s", grace_s)
@@ -430,7 +431,7 @@ class Fleet:
         return len(garbage.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
 
     def purge(self, name: str, **how: Any) -> None:
-        """Remove deleted contents of a store from the storage, too. Its earlier states are lost.
+        """Also remove a store's deleted contents from the storage. The store's earlier states are lost.
 
         This compacts the store, makes a base that shares no piece with earlier ones, and removes
         all older objects.
@@ -524,7 +525,7 @@ def _restore(performer: Performer, name: str, path: Path, at: int | datetime | N
         now = _readable(performer, name, is_earlier=is_earlier)
         if now.base == head.base:
             raise
-        # A missing object was collected meanwhile: start again with the current head.
+        # A collection has just removed an object: start again with the current head.
         restore(performer, now, path, at=at)
 
 

@@ -43,7 +43,7 @@ _LOCK_COUNT = 64
 """The number of lock files. Many object names share one file, so that a folder has only a few of them."""
 
 _NEW_S_MAX = 3600
-"""The age after which a temporary file belongs to a process that has died."""
+"""The age, in seconds, from which a temporary file is taken for the file of a process that has died."""
 
 _TRIES_MAX = 100
 """The maximum number of tries to create a file. Other processes remove its folder whenever that folder is empty."""
@@ -138,8 +138,8 @@ class FolderArchive(Archive):
                 flush_file(descriptor)
                 with self._locked(name):
                     is_done = self._put_in_place(name, new, path, token)
-                # Flush the directories even if the object of another process was there first, because the caller
-                # relies on that object.
+                # Flush the directories even if another process was faster and has created the object, because the
+                # caller relies on it.
                 for folder in self._folders(path):
                     with suppress(FileNotFoundError):
                         sync_directory(folder)
@@ -207,19 +207,19 @@ class FolderArchive(Archive):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            # Unlock explicitly: a child that was forked meanwhile keeps the descriptor open.
+            # Unlock explicitly, because a child that was forked during the block keeps the descriptor open.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _widen(self, descriptor: int, name: str) -> None:
-        """Let every user who may write the store's file take the lock, which the stores of other users may share."""
+        """Let every user who may write the store's file acquire the lock, because stores of several users share it."""
         like, own = self._like(name), os.fstat(descriptor)
         mode = 0 if like is None else like.st_mode & SHARED_MODE
         if like is not None and own.st_uid == os.geteuid() and own.st_mode & mode != mode:
             follow_owner(descriptor, like, own.st_mode & SHARED_MODE | mode)
 
     def _like(self, name: str) -> os.stat_result | None:
-        """Return the status of the file of an object's store on this machine, or None if there is no file."""
+        """Return the `stat` result of the local file of an object's store, or None if there is no such file."""
         path = self._paths.get(name.partition("/")[0])
         with suppress(OSError):
             return None if path is None else path.stat()
@@ -233,7 +233,7 @@ class FolderArchive(Archive):
                     path.unlink()
 
     def _check_there(self, cause: OSError | None = None) -> None:
-        """Raise NotFoundError if the folder is gone, for example because its disk was unmounted."""
+        """Raise NotFoundError if the folder no longer exists, for example because its disk was unmounted."""
         if not (self._root / _NEW).is_dir():
             raise NotFoundError(
                 f"the folder {self._root} does not exist: create it first", path=str(self._root)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """The `store.remote` of a following copy. It applies the records that the owner ships."""
+    """The `store.remote` of a copy that follows the owner. It applies the records that the owner ships."""
 
     def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
         self._store = store
@@ -79,7 +79,7 @@ class Follower:
 
     def close(self) -> None:
         """Stop following."""
-        if not self._thread.is_alive():  # The thread does not run in a forked child either.
+        if not self._thread.is_alive():  # In a forked child, the thread does not run.
             return
         self._end.set()
         self._thread.join()
@@ -108,12 +108,12 @@ class Follower:
                 now = self._head_there()
                 if now.base == head.base:
                     raise
-                # A missing object was collected meanwhile: read the head again.
+                # A collection has just removed an object: read the head again.
                 catch_up_over_bases(self._performer, now, self._store)
 
     def _head_there(self) -> HeadContents:
         head = head_to_read(self._performer)
-        if head is None or head.store_id != self._store_id:  # A deletion gives the head another store id.
+        if head is None or head.store_id != self._store_id:  # A deletion changes the store id.
             name = names.store_of(self._performer.folder.rstrip("/"))
             raise StoreNotFoundError(f"the store {name!r} was deleted from this fleet", name=name)
         return head

@@ -1,4 +1,4 @@
-"""Collect garbage: remove objects that no head names, now or within the kept time (F4)."""
+"""Collects garbage: removes objects that neither the present head nor a head within the kept time names (F4)."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def collect(
 def _is_to_come(name: str, head: HeadContents) -> bool:
     """Return True if a later head may name the object.
 
-    This holds if its epoch is later or is still opening, or if its owner has yet to name it in the
-    head.
+    This holds if the epoch of the object is later than the head's or is still opening, or if the owner
+    may not have named the object in the head yet.
     """
     kind, _, rest = name.partition("/")
     if kind == "log":
@@ -86,8 +86,8 @@ def _is_to_come(name: str, head: HeadContents) -> bool:
         return epoch > head.epoch or is_opening or is_ahead
     if kind == "base":
         epoch = int(rest.partition("/")[0].partition("-")[2])
-        # If many hosts share the store, one host may begin an epoch while another makes the base of the previous
-        # epoch.
+        # If many hosts share the store, one host may begin an epoch while another makes a base in an earlier epoch. So
+        # keep the bases of all epochs in the tail.
         since = head.tail[0].epoch if head.is_shared else head.epoch
         latest = names.base(0 if head.base is None else head.base.lsn, since)
         return epoch > head.epoch or (epoch >= since and head.state != "free" and name > latest)

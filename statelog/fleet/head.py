@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
 
     Attributes:
         epoch: epoch of their owner.
-        first: number of the first segment that counts. Numbers have no gaps.
+        first: number of the first valid segment. Numbers have no gaps.
         last: number of the last segment, below `first` if there is none; None while the epoch
             continues.
         cut: position in the log at the end of the stretch; None while the stretch continues, or if it has no segment.
@@ -62,7 +62,7 @@ class HeadContents:
         owner: the owner's name, for messages, and 16 bytes that are unique to this opening.
         state: "opening": the tail's cut is not recorded yet. "free": the store has no owner, and
             the tail is closed.
-        beat: a counter that the owner advances.
+        beat: a counter that the owner increments to show that it is alive.
         base: the base before the tail; None if the tail begins at the start of the log.
         tail: oldest first. Only the last stretch may continue.
         store_id: id of the store, 16 bytes.
@@ -99,7 +99,7 @@ class HeadContents:
         return replace(self, beat=self.beat + 1)
 
     def cut_at(self, last: int, cut: Cut | None) -> HeadContents:
-        """Return the head with its tail ended at segment `last`, where the log has the position `cut`."""
+        """Return the head with its tail closed at segment `last`, whose end is the position `cut` in the log."""
         *earlier, going_on = self.tail
         return replace(self, tail=_without_empty((*earlier, going_on._replace(last=last, cut=cut))))
 
@@ -127,7 +127,7 @@ class HeadContents:
 
 
 def taker(head: HeadContents) -> str:
-    """Return the name of a store's new owner, for messages."""
+    """Return the name of the owner that has taken a store over, for messages."""
     who = "hosts that share it" if head.owner[0] == SHARED else head.owner[0]
     return f"{who}, in epoch {head.epoch}"
 

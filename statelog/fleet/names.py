@@ -20,7 +20,7 @@ _SHOWN_MAX = 60
 
 
 def folder(store: str) -> str:
-    """Return the prefix of a store's objects, with a `/` at its end.
+    """Return the prefix of the names of a store's objects, with a `/` at its end.
 
     Raises:
         UsageError: the name is empty, too long, or not text. Facts: argument, value.

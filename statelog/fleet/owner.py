@@ -174,7 +174,7 @@ class Owner:
             )
 
     def base(self, *, is_fresh: bool = False) -> None:
-        """Make a base of the store now, and return when it is in the head. Raises as `wait`.
+        """Make a base of the store now, and return when the head names it. Raises as `wait`.
 
         A fresh base shares no piece with earlier ones.
         """
@@ -189,7 +189,7 @@ class Owner:
                 self._changed.wait(_SLICE_S)
 
     def forget(self) -> None:
-        """Mark the store as deleted: `close` then leaves a head that leads to nothing."""
+        """Mark the store as deleted: `close` then leaves a head that names no objects."""
         self._is_forgotten = True
 
     # --- called by commits -------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Owner:
                 self._changed.notify_all()
 
     def _take_up(self) -> None:
-        """Own a released store again, unless another owner has had it since."""
+        """Become the owner of a released store again, unless it has had another owner since."""
         self._change(protocol.take_up, self._begin)
 
     def _begin(self) -> None:
@@ -333,7 +333,7 @@ class Owner:
             return
         if self._is_forgotten:
             self._change(partial(protocol.forget, store_id=secrets.token_bytes(16)), self._rest)
-        else:  # From here on, the number of the next segment may be taken by an end marker.
+        else:  # From now on, an end marker may have the number of the next segment.
             cut = self._shipped if self._next > 1 else None
             self._change(partial(protocol.free, last=self._next - 1, cut=cut), self._rest)
 
@@ -405,7 +405,7 @@ class Owner:
         return is_large or self._store.last_lsn - first > _RECORDS_MAX
 
     def _put_base(self, path: Path, attempt: _Attempt) -> None:
-        # A base may only have what this owner has shipped, because a clone may have shipped other records.
+        # A base may contain only what this owner has shipped, because a clone may have shipped different records.
         self._ship()
         base, listed = attempt.base, self._listed or bases.NOTHING
         if attempt.log is not None:
@@ -446,7 +446,7 @@ class Owner:
             self._changed.notify_all()
 
     def _fenced(self, error: FencedError) -> FencedError:
-        """Return the error of all later commits to this copy. It names the new owner, if the storage can report it."""
+        """Return the error that later commits to this copy raise. It names the new owner if the storage reports it."""
         path = str(self._store.path)
         with contextlib.suppress(StatelogError):
             found = self._performer.read(names.HEAD)
@@ -482,7 +482,7 @@ class Owner:
 
 
 def _again(error: StatelogError) -> StatelogError:
-    """Return a copy of the error, since each OS thread must raise its own object."""
+    """Return a copy of the error, because each OS thread must raise its own object."""
     made = type(error)(error.message, **error.facts)
     made.__cause__ = error.__cause__
     return made

@@ -1,4 +1,4 @@
-"""Decide who may own a store: only one process of a machine, and only the machine that the storage admits."""
+"""Decides who may own a store: only one process of a machine, and only the machine that the storage's head names."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
 
 def _held(path: Path, deadline: float | None, kinds: tuple[int, ...]) -> tuple[int, int]:
     """Lock a file with the first of `kinds` that is available. Return the descriptor of the lock file and that kind."""
-    # The file has the nonces of its last two openings. The older nonce matters if the later opening never came to own
-    # the store.
+    # The lock file contains the nonces of the last two openings. The older nonce is needed if the later opening never
+    # became the owner of the store.
     try:
         descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -78,14 +78,14 @@ def unlock(descriptor: int) -> None:
 
 
 def note_opening(lock: int, nonce: bytes) -> bytes:
-    """Record an opening in the lock of a store's file. Return the nonces of earlier openings, which have ended."""
+    """Record an opening in the lock file of a store. Return the nonces of earlier openings, which have ended."""
     former = os.pread(lock, 2 * NONCE_SIZE_BYTES, 0)
     os.pwrite(lock, (nonce + former)[: 2 * NONCE_SIZE_BYTES], 0)
     return former
 
 
 def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
-    """Own a store as soon as that is allowed. A sharing host joins the hosts that share it already."""
+    """Become the owner of a store as soon as this is allowed, or join the hosts that already share it."""
 
     def cut_of(data: bytes) -> Cut:
         return segments.cut_of(segments.open_segment("a segment", data, performer.key))
@@ -118,7 +118,7 @@ def id_of(path: Path, key: StoreKey | None) -> bytes:
 
 
 class Watched:
-    """Detects an owner that has shown no sign of life for a time, by this machine's clock.
+    """Detects an owner that has shown no sign of life for `ttl_s`, measured by this machine's clock.
 
     Args:
         former: nonces of earlier openings of the local file, which have ended.
@@ -143,7 +143,7 @@ class Watched:
             raise ConflictError(message, path=str(path))
 
     def may_take(self, held: Held) -> bool:
-        """Return True if the store may be taken. A former owner on this file has released the file, so it has ended.
+        """Return True if the store may be taken. An owner that opened this local file earlier has ended.
 
         Raises:
             UsageError: many hosts share the store, and they show no sign of life.

@@ -1,7 +1,7 @@
 """Postgres as a storage: heads in one table, all other objects in another, through psycopg 3.
 
-Each request is one atomic statement. Connections are kept for later requests. A connection that the
-server has closed is noticed on its socket before the next request, so the request only needs a new
+Each request is one atomic statement. Connections are kept for later requests. Before each request,
+the socket shows whether the server has closed the connection, so the request only needs a new
 connection. If a connection is lost during a request, the outcome is unknown: a read tries again, a
 write returns `UNKNOWN`.
 """
@@ -34,7 +34,7 @@ _IDLE_MAX = 16
 
 _TRIES_MAX = 4
 _PAUSE_S = 0.1
-"""Pause before the second try. It doubles before each further one."""
+"""The pause before the second try, in seconds. It doubles before each further try."""
 
 _REMOVED_AT_ONCE_MAX = 1000
 _LAST = "\x7f"
@@ -124,7 +124,7 @@ class PostgresArchive(Archive):
     def append_fenced(self, head_name: str, head_token: str, name: str, data: bytes) -> str | Outcome:
         """Create an object if a head still has its token: an append and its fence in one statement.
 
-        The head's row is locked meanwhile, so any later change of the head happens after the object
+        The statement locks the head's row, so any later change of the head happens after the object
         exists.
 
         Args:
@@ -193,7 +193,7 @@ class PostgresArchive(Archive):
         return self._carried_out(statement, values)
 
     def _written(self, statement: sql.Composed, values: tuple[Any, ...]) -> str | Outcome:
-        """Execute a statement at most once. A statement that returns no row did not meet its condition."""
+        """Execute a statement at most once. Return its token, REFUSED if no row meets its condition, or UNKNOWN."""
         try:
             rows = self._carried_out(statement, values)
         except RemoteError:

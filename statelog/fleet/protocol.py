@@ -91,7 +91,7 @@ def put(name: str, data: bytes) -> Asking[str]:
         if not isinstance(answer, Outcome):
             return str(answer)
         held: StoredObject | None = yield ReadObject(name)
-        if held is None:  # A passing conflict, or the request never arrived.
+        if held is None:  # There was a temporary conflict, or the request never arrived.
             continue
         if held.data == data:  # The earlier answer was lost.
             return held.token
@@ -116,7 +116,7 @@ def exchange(name: str, data: bytes, token: str) -> Asking[str | None]:
 
 
 def begin(owner: tuple[str, bytes], store_id: bytes) -> Asking[Owned | None]:
-    """Own a new store. Return None if the store exists."""
+    """Become the owner of a new store. Return None if the store exists."""
     made = HeadContents(1, owner, "open", (), store_id).begun()
     try:
         token = yield from put(names.HEAD, made.encode())
@@ -128,7 +128,7 @@ def begin(owner: tuple[str, bytes], store_id: bytes) -> Asking[Owned | None]:
 def take(
     owner: tuple[str, bytes], cut_of: CutOf, *, may_take: Callable[[Held], bool] = lambda _held: True
 ) -> Asking[Owned | Held | None]:
-    """Own a store that is free, or that may be taken from its owner (F3).
+    """Become the owner of a store that is free, or that may be taken from its owner (F3).
 
     Args:
         owner: the new owner.
@@ -234,7 +234,7 @@ def beat(owned: Owned) -> Asking[Owned]:
 
 
 def rebase(owned: Owned, base: BaseImage, next_number: int) -> Asking[Owned]:
-    """Name a new base in the head, and begin the tail after it. This epoch must have put the base (F5).
+    """Name a new base in the head, and begin the tail after the base. This epoch must have put the base (F5).
 
     Raises FencedError.
     """
@@ -243,23 +243,23 @@ def rebase(owned: Owned, base: BaseImage, next_number: int) -> Asking[Owned]:
 
 def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
     """Release a store and close its tail. The caller must repeat this until it returns. Raises FencedError."""
-    # Without this marker, a clone could still put a segment there, which the cut would exclude.
+    # Without this marker, a clone could still put a segment with this number, which the cut would exclude.
     yield from put(names.segment(owned.head.epoch, last + 1), END)
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
 
 
 def take_up(owned: Owned) -> Asking[Owned]:
-    """Own a released store again, unless another owner has had it since. Raises FencedError."""
+    """Become the owner of a released store again. Raises FencedError if it has had another owner since."""
     return (yield from change(owned, _next(owned.head, owned.head.owner).begun()))
 
 
 def forget(owned: Owned, store_id: bytes) -> Asking[Owned]:
-    """Release a deleted store: the next store of its name has another id. Raises FencedError."""
+    """Release a deleted store. The next store with its name gets the id `store_id`. Raises FencedError."""
     old = owned.head
     gone = (*old.gone, old.store_id)
     return (yield from change(owned, replace(old, state="free", tail=(), base=None, store_id=store_id, gone=gone)))
 
 
 def fenced() -> FencedError:
-    """Return the error of a former owner."""
+    """Return the error of an owner that has lost its store to another owner."""
     return FencedError("another owner has taken this store over")

@@ -1,4 +1,4 @@
-"""Carry out the protocol's requests against a storage."""
+"""Carries out the protocol's requests against a storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNKNOWN_MAX = 5
-"""Unknown outcomes in a row after which the storage counts as unavailable.
+"""The number of unknown outcomes in a row after which the storage counts as unavailable.
 
 The caller's next attempt repeats the same bytes.
 """
@@ -84,7 +84,7 @@ class Performer:
         return self.archive.swap(self.folder + request.name, request.data, request.token)
 
     def put(self, name: str, data: bytes) -> None:
-        """Create an object (F6). Raises FencedError if another writer has put a different one."""
+        """Create an object (F6). Raises FencedError if another writer has put a different object with this name."""
         self.perform(protocol.put(name, data))
 
     def append_fenced(self, token: str, name: str, data: bytes) -> bool:

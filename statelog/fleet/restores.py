@@ -1,4 +1,4 @@
-"""Make a local file from a base and a tail, or bring an existing file up to date."""
+"""Creates a local file from a base and a tail, or brings an existing file up to date."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def _naming(
 
 
 def head_to_read(performer: Performer, *, is_earlier: bool = False) -> HeadContents | None:
-    """Return a head whose tail is closed at its last segment now, or None if there is no head.
+    """Return the head, with its tail closed at the segment that is the last one now, or None without a head.
 
-    This waits while the store is being taken over (F3). The listed segments count if the head has
-    not changed (F2).
+    This waits while the store is being taken over (F3). The listed segments are valid if the head
+    has not changed (F2).
 
     Args:
         performer: performer of the store.
-        is_earlier: allow a result that ends before the tail, so that a store can be read although
-            its takeover hangs.
+        is_earlier: if the takeover hangs, return a head that ends before the last segment, instead
+            of raising an error, so that the store can be read.
 
     Raises:
         RemoteError: the takeover did not end.
@@ -105,9 +105,10 @@ def _read_head(performer: Performer) -> HeadContents | None:
 
 
 def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = False) -> HeadContents:
-    """Return a head whose tail ends at the last listed segment, or before it if that segment may be too late to count.
+    """Return the head with its tail closed at the last listed segment.
 
-    The reader of the segments detects a missing one.
+    With `is_last_late`, that segment may be too late to be valid, so the tail is closed before it. This function does
+    not notice a missing segment, but the reader of the segments does.
     """
     going_on = head.tail[-1]
     before = names.segment(going_on.epoch, going_on.first - 1)
@@ -121,7 +122,7 @@ def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = Fa
 
 
 def segments_of(head: HeadContents) -> list[str]:
-    """Return the names of a tail's segments, without a stretch that continues."""
+    """Return the names of a tail's segments, except those of a stretch that continues."""
     return [
         names.segment(stretch.epoch, number)
         for stretch in head.tail
@@ -170,7 +171,7 @@ class _TailNames:
         self._names = all_names
 
     def behind(self, lsn: int) -> list[str]:
-        """Return the names of the segments with records after an LSN. The first one overlaps or joins it."""
+        """Return the names of the segments with records after an LSN. The first may also have earlier records."""
         first = len(self._names)
         while first > 0:
             name = self._names[first - 1]
@@ -183,11 +184,11 @@ class _TailNames:
 
 @_naming
 def catch_up_over_bases(performer: Performer, head: HeadContents, store: Store) -> None:
-    """Import what a store does not have, even if it ends before the base of the head.
+    """Import what a store does not have, even if the store ends before the base of the head.
 
     Raises:
-        ExpiredError: the records between are not kept any more. Facts: oldest. Other errors are
-            those of `catch_up`.
+        ExpiredError: records that the store needs are no longer kept. Facts: oldest. Other errors
+            are those of `catch_up`.
     """
     heads = [head]
     while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
@@ -202,7 +203,7 @@ def catch_up_over_bases(performer: Performer, head: HeadContents, store: Store) 
 
 @_naming
 def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | datetime | None = None) -> None:
-    """Make a new file of the state that a head leads to.
+    """Write the state that a head describes to a new file.
 
     Args:
         performer: performer of the store.
@@ -214,7 +215,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
         UsageError: `at` is invalid, or is an LSN after the end. Facts: argument, value.
         ExpiredError: `at` is older than the kept states. Facts: oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
-        ForgeryError: the pieces and segments have another history than the head names. Facts:
+        ForgeryError: the history in the pieces and segments differs from the head's. Facts:
             object.
         AlreadyExistsError: a file exists at that path.
     """
@@ -244,7 +245,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
 
 
 def _name_removed(performer: Performer, name: str, store: Store) -> None:
-    """Mark records as redacted if a segment reports their redaction after the point at which the restored log ends."""
+    """Mark the records as redacted whose redaction a segment reports after the end of the restored log."""
     [data] = performer.read_segments([name])
     removed = segments.removed_behind(name, data, store.last_lsn)
     if removed:
@@ -305,7 +306,7 @@ def listed_of(performer: Performer, base: BaseImage) -> Listed:
 
 
 def _head_at(performer: Performer, head: HeadContents, at: int | datetime) -> HeadContents:
-    """Return this head or an earlier one: the latest whose base is not later than `at`."""
+    """Return the latest head whose base is not later than `at`: this head or an earlier one."""
     while head.base is not None:
         name = bases.list_name(head.base)
         [data] = performer.read_all([name])
@@ -324,7 +325,7 @@ def _head_at(performer: Performer, head: HeadContents, at: int | datetime) -> He
 
 
 def _kept(performer: Performer, listed: Listed) -> HeadContents | None:
-    """Return the head that a base replaced, or None if its objects are not kept any more."""
+    """Return the head before a base, or None if the objects of that head are no longer kept."""
     before = decode(names.HEAD, listed.before)
     first = [*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])]
     return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
@@ -333,7 +334,7 @@ def _kept(performer: Performer, listed: Listed) -> HeadContents | None:
 def _segments_upto(performer: Performer, head: HeadContents, lsn: int) -> list[str]:
     """Return the names of the segments with records up to an LSN.
 
-    Later segments are not read, since they may be damaged.
+    Later segments are not read, because they may be damaged.
     """
     found: list[str] = []
     last = 0 if head.base is None else head.base.lsn
@@ -377,8 +378,8 @@ def set_aside(path: Path, epoch: int) -> Path:
 def bring_here(performer: Performer, head: HeadContents, path: Path) -> Path | None:
     """Bring the file at a path up to date with a head.
 
-    Unshipped commits at its end stay. If another owner has shipped different records since, the
-    file is set aside, and its new path is returned.
+    Unshipped commits at the end of the file stay. If another owner has shipped different records
+    since, the file is set aside, and its new path is returned.
 
     Raises:
         As `restore`.
@@ -402,7 +403,7 @@ def bring_here(performer: Performer, head: HeadContents, path: Path) -> Path | N
             if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
         except (ConflictError, CorruptionError) as error:
-            # The missing segments were merged into a base, or the histories differ.
+            # The missing segments were merged into a base, or the histories differ: start over.
             if "object" in error.facts:  # The error is about the storage, not about the local file.
                 raise
     return start_over(performer, head, path)
@@ -410,7 +411,7 @@ def bring_here(performer: Performer, head: HeadContents, path: Path) -> Path | N
 
 @_naming
 def start_over(performer: Performer, head: HeadContents, path: Path) -> Path | None:
-    """Replace a file with the state that a head leads to.
+    """Replace a file with the state that a head describes.
 
     A file with other commits is set aside first, and its new path is returned.
 
@@ -444,7 +445,7 @@ def store_id(store: Store) -> bytes:
 
 
 def _take_fence_off(performer: Performer, path: Path) -> None:
-    """Replace a fenced file that no process has open by an image of the file, which is not fenced."""
+    """Replace a fenced file, which no process has open, by its image, which is not fenced."""
     with open_for_records(path, key=performer.key) as store:
         if not store.fenced:
             return

@@ -102,7 +102,7 @@ def _records(reader: FrameReader) -> Iterator[tuple[int, bytes]]:
 
 
 def seal_segment(segment: bytes, key: StoreKey | None) -> bytes:
-    """Return a segment as it is shipped. If the store has a key, the MAC is before the segment."""
+    """Return a segment in its shipped form: with the MAC before it if the store has a key."""
     return segment if key is None else _MAGIC_KEYED + key.segment_mac(segment) + segment
 
 
@@ -129,7 +129,7 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
 
 
 def about(name: str, data: bytes) -> SegmentHeader:
-    """Return the description in a segment's header, unchecked. Only `expand` checks that it is correct.
+    """Return the description in a segment's header. Only `expand` checks that the description is correct.
 
     Raises:
         CorruptionError: the data is not a segment. Facts: object.
@@ -194,7 +194,7 @@ def cut_of(data: bytes) -> Cut:
 
 
 def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
-    """Return the last LSN before the first record of a segment that is later than a time; at least `since`."""
+    """Return the last LSN before the first record of the segment that is later than `time_us`; at least `since`."""
     reader = FrameReader(io.BytesIO(expand(name, data)))
     last = reader.header.since
     for lsn, payload in _records(reader):
@@ -205,7 +205,7 @@ def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
 
 
 def removed_behind(name: str, data: bytes, lsn: int) -> set[int]:
-    """Return the LSNs of the records that a segment lists as removed, in its records after an LSN."""
+    """Return the LSNs of removed records, as reported by those records of a segment that are after `lsn`."""
     records = _records(FrameReader(io.BytesIO(expand(name, data))))
     events = (read_event(decode_record(payload, at)) for at, payload in records if at > lsn)
     return {each for event in events for each in removed_by(event)}

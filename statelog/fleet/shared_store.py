@@ -87,13 +87,13 @@ class Sharer(Follower):
         self._base_bytes = 0
         self._looked_s = 0.0
         self._base_due = 0
-        """The epoch that must end with a base, or 0 if no base is due."""
+        """The epoch that must be replaced by a new epoch with a base, or 0 if no base is due."""
 
     def join(self) -> None:
-        """Import what the log has.
+        """Import the records of the log that the copy does not have.
 
-        Raises ConflictError if the copy is not an earlier state of it, ExpiredError if it is too
-        old.
+        Raises ConflictError if the copy is not an earlier state of the log, ExpiredError if the
+        copy is too old.
         """
         head = head_to_read(self._performer)
         if head is None or head.owner != self._owner:
@@ -220,8 +220,8 @@ class Sharer(Follower):
                 rows = rows[1:]
             elif self._head.base is None or Cut(self._head.base.lsn, self._head.base.chain) != known.cut:
                 raise self._fenced("the log lost records that this copy has, or that it still needs")
-        # A host that opened the store for itself alone ends its epoch with END.
-        # The next turn of this host reports that host.
+        # A host that has opened the store for itself alone puts END when it releases the store.
+        # The next turn of this host finds the other owner in the head, and raises an error.
         rows = [row for row in rows if row.data != protocol.END]
         if not rows:
             return
@@ -244,7 +244,7 @@ class Sharer(Follower):
             except ConflictError as error:
                 if self._store.last_lsn == end:
                     raise self._fenced("this copy differs from the log") from error
-                # Another process of this machine has imported some of the records meanwhile.
+                # Another process of this machine has just imported some of the records: try again.
             else:
                 return
 
@@ -257,7 +257,7 @@ class Sharer(Follower):
     def _pause(self) -> bool:
         if self._base_due:
             due, self._base_due = self._base_due, 0
-            with suppress(StatelogError):  # A later base replaces a failed one, and `_error` remembers a fence.
+            with suppress(StatelogError):  # The next base replaces a failed one, and `_error` keeps a FencedError.
                 self._make_base(due)
         now_s = time.monotonic()
         told = self._turns.hear(max(0.0, self._looked_s + self._poll_s - now_s))
@@ -293,7 +293,7 @@ class Sharer(Follower):
             due: the epoch that must end. If another host has ended it, that host makes the base.
         """
         held = self._listed()
-        self._base_bytes = held.size_bytes  # The base may be another host's.
+        self._base_bytes = held.size_bytes  # Another host may have made this base.
         if not self._is_tail_long():
             return
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
@@ -323,7 +323,7 @@ class Sharer(Follower):
         listed = bases.encode(made._replace(before=ended.encode(), time_us=now_us()))
         self._performer.put(bases.list_name(base), listed)
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
-            if self._head.base != begun.base:  # Another host was faster, and has begun a base meanwhile.
+            if self._head.base != begun.base:  # Another host was faster, and has replaced the base.
                 return
             based = self._head.based(base, 1 + sum(each.last <= base.lsn for each in met))
             self._turns.change(based.encode())
@@ -343,7 +343,7 @@ def share(
     poll_s: float = 1,
     **options: Any,
 ) -> Store:
-    """Open a store that many hosts write, each on its own copy. A missing store is created.
+    """Open a store that many hosts write, each with its own copy. A missing store is created.
 
     The result is an ordinary `Store`. When a commit returns, it is in Postgres, and it was applied
     after all earlier commits of every host. So reducers, claims, leases and `expected_version` work
@@ -356,7 +356,7 @@ def share(
         name: see `Fleet.open`.
         cache: a folder of this machine for the copy; by default one of this user. Processes of one
             machine share it.
-        timeout_s: how long to wait for a sole owner of the store; without a limit if left out.
+        timeout_s: how long to wait until a sole owner releases the store; without a limit if left out.
         poll_s: interval at which this host looks for commits that Postgres did not announce.
         options: options of `statelog.open`. `lock_timeout_s` is also how long a commit waits for
             its turn.
@@ -366,7 +366,7 @@ def share(
             process already.
         StoreLockedError: the store has a sole owner.
         NotFoundError, AccessError, RemoteError: as `connect`.
-        ConflictError: this machine has another store at that path.
+        ConflictError: this machine has a different store at that path.
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
         shown = redacted_url(url)

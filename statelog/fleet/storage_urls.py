@@ -1,4 +1,4 @@
-"""Open a storage by its URL, and probe whether it provides what a fleet relies on."""
+"""Opens a storage by its URL, and probes whether it enforces the conditions that a fleet relies on."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def probe(archive: Archive) -> None:
 
 
 def _probe_alone(archive: Archive, name: str) -> bool:
-    """Try the conditions one after the other. Return True if the result is conclusive.
+    """Try the conditions one after the other. Return False if the result is not conclusive, because an answer was lost.
 
     A lost answer proves nothing: the request may have succeeded or failed, or may succeed later.
     """

@@ -1,4 +1,4 @@
-"""Export the commits that were stranded when another owner took over, so that the store can import them."""
+"""Exports the commits that were stranded when another owner took over, so that the store can import them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def export_lost(
     with scratch(stranded.parent) as folder:
         path = folder / "copy.state"
         with open_for_records(stranded, read_only=True, key=key) as store:
-            store.image(path)  # A fenced file takes no copies of threads, so work on an image.
+            store.image(path)  # A fenced file is read-only, so copy threads in an image.
         with open_for_records(path, durability="interval", key=key) as store:
             if live is None:
                 changed = set()

@@ -24,10 +24,10 @@ CHANNEL = "statelog_fleet"
 """The channel on which hosts are notified of an append; the message is the segment's name."""
 
 _IDLE_MS = 10_000
-"""The idle time after which a host loses its turn."""
+"""The idle time after which a host loses its turn, in milliseconds."""
 
 _LOOKS_S = 30.0
-"""The maximum time for finding out whether a commit has succeeded."""
+"""The maximum time to find out whether a commit has succeeded, in seconds."""
 _PAUSE_S_MAX = 2.0
 
 _END = "log/\x7f"
@@ -112,7 +112,7 @@ class HostTurns:
         """
         try:
             return self._lock(known)
-        except RemoteError:  # A kept connection has ended, so nothing was done.
+        except RemoteError:  # A kept connection has ended before the turn began: try again.
             return self._lock(known)
 
     def _lock(self, known: str) -> Locked:
@@ -139,7 +139,7 @@ class HostTurns:
         """Append a segment under a new version, and end the turn. The append is durable on return.
 
         Returns:
-            An interrupt that came meanwhile, or None.
+            An interrupt that came during the append, or None.
 
         Raises:
             CommitOutcomeUnknownError: the outcome cannot be determined. After any other error, the
@@ -208,7 +208,7 @@ class HostTurns:
     # --- turns of other hosts ----------------------------------------------------------------
 
     def hear(self, timeout_s: float) -> str | None:
-        """Wait for an append, or for a call of `wake`.
+        """Wait for an append by any host, or for a call of `wake`.
 
         Returns:
             The name of the last announced segment in the store's folder. An empty name means that
