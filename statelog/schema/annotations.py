@@ -1,8 +1,8 @@
 """Reads the metadata of annotations, and the classes that annotations name.
 
 typing and typing_extensions each have their own ``Required``, ``TypeAliasType`` and ``TypedDict``, and typing has some
-of them only since Python 3.12. They mean the same, so this module recognises them by name and attributes, and never
-imports typing_extensions.
+of them only since Python 3.12. Both variants mean the same, so this module recognises them by name and attributes, and
+never imports typing_extensions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_typed_dict(thing: object) -> TypeGuard[type]:
 
 
 def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
-    """Return the type inside ``Annotated``, qualifiers and aliases, and the metadata, the innermost first.
+    """Remove ``Annotated``, qualifiers and aliases. Return the type and the metadata, the innermost first.
 
     ``Required[Annotated[list, a]]`` and ``Annotated[Required[list], a]`` are both ``(list, (a,))``.
     ``Optional[Annotated[list, a]]`` is returned unchanged, without metadata.
@@ -85,7 +85,7 @@ def classes_named(annotation: object) -> list[type]:
 
 
 def parts_of(annotation: object) -> list[object]:
-    """Return an annotation and the annotations and metadata in it, at any depth, also in the fields of classes."""
+    """Return an annotation with all annotations and metadata in it, including those of the fields of classes."""
     pending = [annotation]
     seen: dict[int, object] = {}  # The dict keeps the parts alive, because Python reuses the id of a freed object.
     while pending:
@@ -139,7 +139,7 @@ def field_hints(declaring: Any) -> dict[str, Any]:
             before = get_type_hints(origin, include_extras=True)
             inherited = {
                 name for name in before if name in hints and hints[name] == before[name]
-            }  # The inherited fields that the class does not declare again.
+            }  # A field that the class declares again is not inherited.
             own |= {name: hint for name, hint in field_hints(_replaced(base, given)).items() if name in inherited}
     return own
 

@@ -141,7 +141,7 @@ def _channel_of_entry(name: str, entry: object) -> Channel:
 
 
 def _is_foreign(candidate: object) -> bool:
-    # A class is a type or a marker, not a reducer. Metadata that changes a pydantic schema has this method.
+    # A class is a type or a marker, not a reducer. An object with this method changes a pydantic schema.
     return (
         isinstance(candidate, type)
         or type(candidate).__module__.partition(".")[0] in _FOREIGN_PACKAGES

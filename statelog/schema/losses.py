@@ -1,7 +1,8 @@
 """Finds keys of a write that pydantic's validation would leave out.
 
-By default, a pydantic model ignores undeclared keys. That is convenient for a request, but a state
-would lose written data. So this module refuses such keys, unless the model has ``extra="ignore"``.
+By default, a pydantic model ignores undeclared keys. This is convenient for a web request, but a
+state would lose written data. So this module refuses such keys, unless the model has
+``extra="ignore"``.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tu
     Args:
         written: the write.
         accepted: the result of its validation.
-        in_dicts: also compare dicts that became dicts, because the annotation names lossy dicts. Otherwise, only a
-            validator of the user removes keys from a dict, on purpose.
+        in_dicts: also compare dicts that became dicts, because the annotation names lossy dicts. Without such dicts,
+            only a user's validator removes keys from a dict, on purpose.
     """
     if written is accepted:
         return None
@@ -57,7 +58,7 @@ def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tu
 
 def _dropped_keys(written: Mapping[Any, object], accepted: object, *, in_dicts: bool) -> list[str | int]:
     if isinstance(accepted, dict):
-        # Do not only compare keys: {"1": x} may have become {1: x}, which loses nothing.
+        # Comparing keys is not enough: {"1": x} may have become {1: x}, which loses nothing.
         is_lossy = in_dicts and len(accepted) < len(written)
         return [key for key in written if key not in accepted] if is_lossy else []
     kind = _kind_of(accepted)
@@ -82,11 +83,11 @@ def _values_by_key(accepted: object) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ValidatedClass:
-    """A description of how validation turns a dict into an instance of a class.
+    """Describes how validation turns a dict into an instance of a class.
 
     Args:
-        fields_by_key: the field names by the keys that a dict may have for them.
-        is_lossy: whether other keys are left out.
+        fields_by_key: for each key that the dict may have, the name of its field.
+        is_lossy: whether validation leaves out all other keys.
     """
 
     fields_by_key: Mapping[str, str]

@@ -75,7 +75,7 @@ def read_model(model: type) -> dict[str, Channel]:
         model: a ``BaseModel`` class, or a dataclass class made by pydantic.
 
     Raises:
-        SchemaError: a root model, annotations that cannot be resolved, or deprecated validators.
+        SchemaError: the model is a root model, has annotations that cannot be resolved, or has deprecated validators.
     """
     name = model.__qualname__
     if issubclass(model, pydantic.RootModel):
@@ -101,7 +101,7 @@ def read_model(model: type) -> dict[str, Channel]:
 
 
 def read_aliases(model: type) -> dict[str, str]:
-    """Return the channels by alias. Leave out an alias of several channels, and one that is another channel's name."""
+    """Return the channels by alias. Leave out an alias that several channels have, or that is a channel's name."""
     fields = fields_of(model)
     pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
     counts = Counter(alias for alias, _name in pairs)
@@ -208,10 +208,10 @@ class ModelCheck:
             dumped = adapter.dump_python(accepted, exclude_unset=is_deep, **_DUMP_OPTIONS)[0]
             if self._reducer != "merge" or not is_partial or type(accepted[0]) is dict:
                 return dumped
-            # Write only the fields of the model itself that were set. Nested values are replaced as a whole.
+            # Write only those fields of the outer model that were set. Nested values are replaced as a whole.
             written = adapter.dump_python(accepted, exclude_unset=True, **_DUMP_OPTIONS)[0]
         except (TypeError, ValueError) as error:
-            # A serializer of the user has failed, or a set contains models, which would become unhashable dicts.
+            # A user's serializer has failed, or a set contains models, which would become unhashable dicts.
             raise self._error([(self._channel, f"cannot be made plain: {error}")]) from error
         is_dict = isinstance(dumped, dict)
         return {key: dumped[key] for key in written} if is_dict else dumped
@@ -223,7 +223,7 @@ class ModelCheck:
                 format_path(
                     self._channel,
                     value,
-                    line["loc"][1:],  # The first step is the list around the value.
+                    line["loc"][1:],  # Skip the index in the list around the value.
                     is_missing=line["type"] == "missing",
                     places=places,
                 ),
@@ -257,7 +257,7 @@ def readings_of(model: type) -> dict[str, Shape]:
 
 
 def is_dumped_as_another(annotation: object) -> bool:
-    """Return True if a pydantic model dumps values of this type in another form."""
+    """Return True if a pydantic model dumps values of this type in a different form."""
     return needs_loading(annotation) or not _DUMPED_AS_TEXT.isdisjoint(map(full_name, classes_named(annotation)))
 
 
@@ -325,9 +325,9 @@ def _decorators_of(model: type) -> Any:
 
 
 def _adapter_of(model: type, channel: str) -> pydantic.TypeAdapter[list[Any]]:
-    """Return the adapter for a list with the channel's value.
+    """Return an adapter that validates a list with the channel's value as its only item.
 
-    The list is needed because an adapter accepts no config for a type that may have its own, such as a nested model.
+    The list is needed because an adapter accepts no config for a type that may have its own config, such as a model.
     """
     field = fields_of(model)[channel]
     metadata = [*field.metadata, *_field_validators(model, channel)]
@@ -351,7 +351,7 @@ def _field_validators(model: type, channel: str) -> list[object]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _FieldInfo:
-    """pydantic's ``ValidationInfo`` for the first field of a model."""
+    """Replaces pydantic's ``ValidationInfo``, as if the field were the first of its model."""
 
     config: Any
     context: Any

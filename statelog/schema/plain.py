@@ -102,7 +102,7 @@ def _write_shape(reducer: str, shape: Shape) -> Dump:
 
 
 def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
-    """Return the function that dumps several items. A reducer that checks types itself also gets other values."""
+    """Return the function that dumps a list of items. It leaves other values to a reducer that checks types itself."""
 
     def dump(value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
 
 
 def _removal(removal: Remove) -> Remove:
-    """Return a removal with the stored form of the identity."""
+    """Return the removal with its id in the stored form."""
     return Remove(removal.id.value) if isinstance(removal.id, Enum) else removal
 
 

@@ -26,7 +26,7 @@ if typing.TYPE_CHECKING:
     from statelog.schema.shapes import Shape
 
 Check = Callable[[str, object], object]
-"""A function that takes a channel and a value, and returns the value's stored form. None accepts any value.
+"""A function that takes a channel and a value, and returns the value's stored form. None stands for no check.
 """
 
 _CLASSES_REMEMBERED_MAX = 128
@@ -42,7 +42,7 @@ _EMPTY_BY_REDUCER: Mapping[str, type] = {
 }
 
 SCHEMA_ENTRY = "statelog:schema"
-"""The key among a thread's reducer specs for the name of its versioned schema and the newest version."""
+"""The key, among a thread's reducer specs, that has the name and the newest version of its versioned schema."""
 
 STEPS_CHANNEL = "statelog:steps"
 """The only one of the library's own channels to which writes append items. The others use `replace`."""
@@ -110,7 +110,7 @@ class Schema(NamedTuple):
     aliases: Mapping[str, str]
     """The channels of a pydantic model by the aliases that writes may use."""
     readings: Mapping[str, Shape]
-    """The shapes of channels whose values are stored in another form: models, dataclasses, members of an enum."""
+    """The shapes of channels whose values are stored in a different form: models, dataclasses, enum members."""
     lineage: SchemaLineage | None = None
     """The name and the version of the schema, if it has them."""
 
@@ -157,8 +157,8 @@ class Schema(NamedTuple):
     def from_specs(stored: Mapping[str, str]) -> Schema:
         """Return the schema of a thread that is opened without one, from its stored reducers.
 
-        Built-in reducers work. A user's reducer is known only by its name, so a write that needs it
-        raises an error.
+        Built-in reducers work. A user's reducer is known only by its name, so a write that needs the
+        reducer raises an error.
 
         Args:
             stored: the reducer specs by channel; empty for a thread without a schema.
@@ -270,9 +270,9 @@ class Schema(NamedTuple):
 def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[str, str]:
     """Check that a thread's stored reducers fit the schema with which the thread is opened.
 
-    A newer version of the stored schema may have other reducers, which the thread then stores. An
-    older version is not compared, because each state's version decides whether the older version
-    can read the state.
+    If the given schema has a newer version than the stored one, its reducers may differ, and replace
+    the stored reducers. If it has an older version, its reducers are not compared: the version that
+    is stored with each state decides whether the given schema can read the state.
 
     Args:
         thread_id: the id of the thread, for the error.
@@ -283,7 +283,7 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
         The specs that the thread must store.
 
     Raises:
-        SchemaError: a channel has another reducer, or the schema has another name. Facts: thread,
+        SchemaError: the reducer of a channel or the name of the schema differs. Facts: thread,
             stored, given (both are reducer specs by channel).
     """
     specs, lineage, remembered = given.specs(), given.lineage, RememberedSchema.of(stored)

@@ -91,7 +91,7 @@ def needs_loading(annotation: object) -> bool:
 
 
 BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set, frozenset)
-"""Types whose subclasses are stored as values of these types. Only the annotation can restore the subclass."""
+"""Instances of subclasses are stored as values of these types. Only the annotation can restore the subclass."""
 
 
 def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
@@ -362,7 +362,7 @@ def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
             return attempt(shape)
         except MisfitError as misfit:
             misfits.append(misfit)
-    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # This alternative fits furthest into the value.
+    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # Report the deepest partial match.
     reasons = dict.fromkeys(misfit.reason for misfit in misfits if misfit.path == deepest.path)
     raise MisfitError(deepest.path, " / ".join(reasons))
 

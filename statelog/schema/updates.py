@@ -20,7 +20,7 @@ def normalise_update(update: object) -> dict[str, object]:
     Raises:
         UsageError: the update is none of these, or a key is not a str. Facts: type.
     """
-    if isinstance(update, (dict, Mapping)):  # Check dict first, because an ABC is slow.
+    if isinstance(update, (dict, Mapping)):  # Check for dict first, because a check against an ABC is slow.
         return dict(update) if _TEXT_ONLY.issuperset(map(type, update)) else _with_text_keys(update)
     fields_set = _fields_set(update)
     if fields_set is not None:
@@ -43,7 +43,7 @@ def _with_text_keys(update: Mapping[object, object]) -> dict[str, object]:
             kind = type(key).__qualname__
             message = f"a write must name channels by str, not by {kind}: {key!r:.80}"
             raise UsageError(message, type=kind)
-        # Convert instances of str subclasses, such as StrEnum members, because they may have another repr and
+        # Convert instances of str subclasses, such as StrEnum members, because they may have a different repr and
         # encoding.
         written[key if type(key) is str else str.__str__(key)] = value
     return written

@@ -33,7 +33,7 @@ def stored_version(schema: Versioned[Any, Any], key: str, label: list[Any] | Non
         namespace: the namespace of an item of LangGraph's store, or None for an entry of the board.
 
     Raises:
-        SchemaError: the value has another schema. SchemaVersionError: it has a newer version than the declared one.
+        SchemaError: the value has a different schema. SchemaVersionError: its version is newer than the declared one.
             Facts: key, namespace if there is one, stored, and given or declared.
     """
     if label is None:
@@ -54,7 +54,7 @@ def check_replaced(
     """Check that code with this declared schema, or without a schema, may replace a stored value.
 
     Raises:
-        SchemaVersionError: the value has a newer version, or no schema is declared. SchemaError: another schema.
+        SchemaVersionError: the value has a newer version, or no schema is declared. SchemaError: the schemas differ.
     """
     if label is not None:
         if schema is None:
@@ -94,8 +94,8 @@ def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
     """Validate a value that a caller writes against the fields of the declared version, and return it.
 
     Raises:
-        UsageError: it is neither a dict of fields nor an object of a class with fields. ChannelError: a field is not
-            declared. ValidationError: a field has a value that the schema refuses.
+        UsageError: the value is neither a dict of fields nor an object of a class with fields. ChannelError: a field is
+            not declared. ValidationError: a field has a value that the schema refuses.
     """
     return _checked(schema.schema, schema.schema.by_channel(normalise_update(value)))
 
@@ -103,7 +103,7 @@ def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
 def _checked(schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in fields.items():
-        if type(value) is Quarantined:  # The type of a quarantined value is unknown.
+        if type(value) is Quarantined:  # It cannot be checked: its type is unknown.
             made[name] = value
             continue
         checked = schema.validate_write(name, Overwrite(value))
@@ -121,7 +121,7 @@ def _named(key: str, namespace: str | None) -> tuple[str, dict[str, Any]]:
 def _newer_error(
     schema: Versioned[Any, Any] | None, key: str, stored: int, namespace: str | None
 ) -> SchemaVersionError:
-    """Return the error for a value of a newer version than the declared one."""
+    """Return the error for a value whose version is newer than the declared one."""
     what, facts = _named(key, namespace)
     declares = "no schema for it" if schema is None else f"version {schema.version} of schema {schema.name!r}"
     message = f"the value of {what} has schema version {stored}, and this code declares {declares}: upgrade the code"

@@ -42,7 +42,7 @@ class Channels(Protocol):
 
 
 class _ChannelChange(NamedTuple):
-    """One change of a step: the channels that it names (none if it is a function), and the change itself."""
+    """One change of a step: the channels that it names (none if the change is a function), and the change itself."""
 
     names: frozenset[str]
     make: Callable[[Channels], None]
@@ -55,7 +55,7 @@ class Versioned(SchemaLineage, Written[S, W]):
 
     Attributes:
         name: the name of the schema. A thread stores this name, and cannot be opened with a schema
-            of another name.
+            that has a different name.
         version: the version of the declared class.
         schema: the channels of this version (internal).
     """
@@ -91,7 +91,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         Use it as a decorator. The function gets a dict of all channels and returns a dict of all
         channels. It may change and return the dict it gets, and change the lists and dicts in it in
         place. Lists and dicts of a thread are read as a whole when the function looks into them.
-        They are not instances of `list` and `dict`, and `to_python` returns a plain copy. A list or
+        They are not instances of `list` and `dict`, but `to_python` returns a plain copy. A list or
         dict that the function only passes on is not read. Models, dataclasses and enum members of
         older versions appear in their stored form: as dicts and plain values.
 
@@ -155,7 +155,9 @@ class Versioned(SchemaLineage, Written[S, W]):
         self._register(version, {channel}, change)
 
     def drop(self, version: int, channel: str) -> None:
-        """Register a change of the step from `version`: remove a channel, unread. Stored older states keep its value.
+        """Register a change of the step from `version`: remove a channel, without reading its value.
+
+        Stored states of older versions keep the value.
 
         Raises:
             UsageError: as `rename`.
@@ -290,7 +292,7 @@ def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any
 
 
 def newer_error(thread: str | None, stored: int, declared: int, name: str | None = None) -> SchemaVersionError:
-    """Return the error for a state of a newer version than the declared one."""
+    """Return the error for a state whose version is newer than the declared one."""
     what = "a schema without a version" if name is None else f"schema {name!r}"
     where = "the state" if thread is None else f"the state of thread {thread!r}"
     message = (
@@ -329,8 +331,8 @@ def versioned(schema: object, *, name: str, version: int) -> Versioned[Any, Any]
     Args:
         schema: the class of this version, as for `store.thread(schema=)`.
         name: the name of the schema. Every version of it has the same name.
-        version: the number of this version, at least 1. Increase it whenever a channel is renamed,
-            removed, or gets another reducer, type or meaning.
+        version: the number of this version, at least 1. Increase it whenever a channel is renamed or
+            removed, or gets a different reducer, type or meaning.
 
     Raises:
         SchemaError: `schema` is not a schema.
