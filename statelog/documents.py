@@ -18,7 +18,7 @@ def iso(time: datetime | None) -> str | None:
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
-    """Return the document of an entry of the board, without its value and the fields of claims."""
+    """Return the document of a board entry, without its value and without claim fields."""
     return {
         "key": entry.key,
         "version": entry.version,

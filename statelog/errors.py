@@ -26,7 +26,7 @@ _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "
 class StatelogError(Exception):
     """The base class of all errors of statelog.
 
-    The message and the facts hide the passwords of addresses.
+    The message and the facts hide passwords in addresses.
 
     Args:
         message: one line for a person.
@@ -171,7 +171,10 @@ class AnchorError(UsageError, ValueError):
 
 
 class SchemaError(UsageError):
-    """A schema is not valid, or differs from that of the thread or the entry. Facts: thread or key, stored, given."""
+    """A schema is not valid, or differs from the schema of the thread or the entry.
+
+    Facts: thread or key, stored, given.
+    """
 
 
 class SchemaVersionError(SchemaError):
@@ -406,7 +409,7 @@ class RunCancelledError(ExecutionError):
 class EmbeddingError(ExecutionError, ValueError):
     """The function `embed` raised an exception, or returned something other than the vectors of its texts.
 
-    Facts: text (its first 40 characters); for a vector of another size: size and dims.
+    Facts: text (its first 40 characters); for a vector of the wrong size: size and dims.
     """
 
 

@@ -41,15 +41,15 @@ THREAD_ID_SIZE_BYTES_MAX = 400
 """The maximum size of a thread id. LMDB's keys have up to 511 bytes. The rest is for prefixes and later additions."""
 
 NAME_SIZE_BYTES_MAX = 255
-"""The maximum size of the name of a branch, tag or channel, or of a checkpoint id. With prefix and thread, a key stays
-below 511 bytes.
+"""The maximum size of a branch name, tag, channel name or checkpoint id. With prefix and thread, a key stays below 511
+bytes.
 """
 
 CHANNELS_MAX = 65_536
 """The maximum number of channels that a schema declares."""
 
 SCHEMA_NAME_SIZE_BYTES_MAX = 200
-"""The maximum size of the name of a versioned schema, which is stored once in each thread."""
+"""The maximum size of a versioned schema's name, which is stored once in each thread."""
 
 SCHEMA_VERSION_MAX = 1_000_000
 """The maximum version of a schema. A state of version 1 passes one step for each later version."""
@@ -116,7 +116,7 @@ quarter of its pages, but at most 32. The reserve is for retention and deletion 
 
 STEP_PAGES_MAX = 32
 """The number of pages by which the file grows in advance. A small file grows by a sixteenth. Writing 128 KiB takes a
-fraction of the time of a flush.
+fraction of the time that a flush takes.
 """
 
 REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024

@@ -117,7 +117,7 @@ def redacted_url(url: object) -> str:
 def _redacted_without_scheme(url: str) -> str:
     """Redact an address for messages that lacks a scheme or its slashes. It may begin with a login."""
     login, at, rest = url.rpartition("@")
-    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # A path may contain `@`.
+    if not at or ":" not in login or login.startswith(("/", ".", "~")):  # This is a path, not a login.
         return redacted(url)
     return f"{_shown_login(login, is_postgres=False)}@{redacted_url(rest)}"
 

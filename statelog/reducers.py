@@ -143,7 +143,7 @@ DROP = _Drop()
 """A write that removes the channel from the state, whatever its reducer and type.
 
 `thread.commit({"notes": reducers.DROP})`. The channel does not have to exist. A later write creates it again. `DROP`
-cannot be stored inside a value, or as the value of an entry of the board.
+cannot be stored inside a value, or as the value of a board entry.
 """
 
 REMOVE_ALL = Remove("statelog:all")
@@ -185,7 +185,7 @@ class Prepared(NamedTuple):
 
     @property
     def parameter(self) -> str:
-        """The key of the items of an upsert. It is empty for other reducers."""
+        """The key that identifies the items of an `upsert` channel. It is empty for other reducers."""
         return self.reducer.parameter
 
     def encode_result(self, value: Any) -> bytes:
@@ -217,7 +217,7 @@ class Prepared(NamedTuple):
 class _MadeInPython:
     """A write whose result may contain a secret that the write itself does not contain.
 
-    A user's function makes the result, or a text is joined to another one.
+    A user's function makes the result, or two texts are joined.
     """
 
     __slots__ = ("_redact", "_write", "channel", "spec")
@@ -531,7 +531,7 @@ def custom(
     commutative: bool = False,
     idempotent: bool = False,
 ) -> Reducer:
-    """Return the reducer of a user's function of (current, write).
+    """Return a reducer that calls a user's function with (current, write).
 
     Args:
         function: called with decoded values within the commit. It must not use the store.

@@ -62,7 +62,7 @@ class Board(BoardCalls, OldBoardNames):
         dead: str | None = None,
         unless: Sequence[str] = (),
     ) -> Claim | None:
-        """Claim the entry with the highest priority, and of these the oldest.
+        """Claim the entry with the highest priority; among equals, the oldest.
 
         See `statelog.Board.claim`. If the task is cancelled, a claim made for it is given back.
         """

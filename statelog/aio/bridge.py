@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKERS_MAX = 32
-"""The maximum number of OS threads of one runner. This many commits can wait for one flush."""
+"""The maximum number of OS threads in a runner's pool. This many commits can wait for one flush."""
 
 _TRIES_MAX = 4
 _POLL_WORKERS_MAX = 3

@@ -425,7 +425,7 @@ class ThreadCalls(Written[S, W]):
         return await self._runner.run(lambda: self._thread().branches())
 
     async def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint, by default the head, a tag. A tag in use moves to this checkpoint.
+        """Tag a checkpoint, by default the head. If the tag is already in use, move it to this checkpoint.
 
         See `statelog.Thread.tag`.
         """

@@ -78,7 +78,7 @@ class WaitTurn:
         assert self._future is not None
         try:
             self._loop.call_soon_threadsafe(_settle, self._future, True)  # noqa: FBT003 - the bool is a result
-        except RuntimeError:  # The event loop is closed.
+        except RuntimeError:  # The event loop is closed, so the task cannot continue.
             return False
         return True
 

@@ -118,7 +118,7 @@ def kept_of(found: EntryRecord) -> EntryFields:
 
 
 def place_of(found: EntryRecord) -> Place:
-    """Return the location of the value of an entry."""
+    """Return the location of an entry's value."""
     return found.event.root_digest, found.event.root_lsn, found.event.root_node
 
 

@@ -27,7 +27,7 @@ class Happened(NamedTuple):
     found: EntryRecord
     cursor: str
     commit: int
-    """The LSN of the last event of its commit, which is the same for all events of one commit."""
+    """The LSN of the last event in the same commit. It is equal for all events of one commit."""
 
 
 def read_events(view: View, board: int, after: int, until: int, count: int) -> tuple[list[Happened], int]:
@@ -107,8 +107,8 @@ def check_cursor(view: View, cursor: object) -> int:
     """Return the LSN of a cursor. The cursor may also be an LSN, which is returned unchanged.
 
     Raises:
-        CursorError: the argument is not a cursor, is from another store, or refers to records that
-            a power failure undid or a purge rewrote. Facts: cursor.
+        CursorError: the argument is not a cursor, is from a different store, or refers to records that a power failure
+            undid or a purge rewrote. Facts: cursor.
     """
     last = view.transaction.last_lsn()
     if isinstance(cursor, int) and not isinstance(cursor, bool):

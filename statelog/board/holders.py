@@ -100,7 +100,7 @@ class ClaimChoice(NamedTuple):
 def choose(
     view: View, board: int, wanted: ClaimFilter, clock: ProcessClocks, row: ReadRow | None = None
 ) -> ClaimChoice:
-    """Return the next entry to claim: the entry with the highest priority, and of these the oldest.
+    """Return the next entry to claim: the entry with the highest priority; among equals, the oldest.
 
     Args:
         view: a view of the store.
@@ -359,7 +359,7 @@ def complete(
 
 
 def bury(writer: EntryWriter, found: EntryRecord, wanted: ClaimFilter, error: str | None = None) -> EntryRecord:
-    """Stage the move of an entry that must not be claimed any more."""
+    """Stage the move of an entry that must no longer be claimed."""
     key = found.event.key
     target = wanted.grave(key)
     assert target is not None

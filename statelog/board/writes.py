@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
 
 EXPIRED_MAX = 8
-"""The maximum number of expiries that a write of another entry also records."""
+"""The maximum number of other entries whose expiry a write to an entry also records."""
 
 SWEPT_MAX = 64
 """The maximum number of expiries that one commit of `Board.sweep` records."""

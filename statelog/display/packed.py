@@ -32,7 +32,7 @@ _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
 """LangGraph's msgpack extension code for an object that wraps one value, such as a secret or an enum member."""
 _TEXT_CHARACTERS_MAX = 500
-"""The maximum number of characters of a text in the repr of an object."""
+"""The maximum number of characters that an object's repr shows of a text."""
 
 
 class Coded:
@@ -78,7 +78,7 @@ def _short(value: object) -> str:
 
 
 def unpacked(value: Any) -> Any:
-    """Return a value of one of this module's codecs in readable form. Return any other value unchanged.
+    """Return a readable form of a value that one of this module's codecs has stored. Return any other value unchanged.
 
     The codec need not be registered in this process. A value that was cut into the items of a list is joined.
     """

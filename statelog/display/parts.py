@@ -61,7 +61,7 @@ def leaf(value: object) -> str:
 
 
 def history_table(thread: ThreadShape) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Return the columns and rows of a table of the last checkpoints."""
+    """Return the columns and rows for a table that shows the last checkpoints."""
     head = thread.head
     checkpoints = list(thread.history(CHECKPOINTS_MAX))
     if head is None or not is_graph(head.state):

@@ -29,7 +29,7 @@ A task that began inside a transaction may still list the transaction after its 
 """
 
 transactions_here = _OPENED.get
-"""A function that returns the tuple of the transactions of this OS thread or task, which is usually empty."""
+"""Returns the transactions of this OS thread or task as a tuple, which is usually empty."""
 
 
 @contextmanager

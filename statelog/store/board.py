@@ -410,8 +410,8 @@ class Board(ReadBoard, OldBoardNames):
         """Declare a versioned schema for the entries whose keys match a pattern.
 
         The declaration applies to all `Board` objects of this open store, including those of transactions and
-        snapshots. Nothing is written. If several patterns match a key, the pattern with the longest beginning without
-        wildcards applies. A later declaration of a pattern replaces an earlier one.
+        snapshots. Nothing is written. If several patterns match a key, the pattern with the longest text before its
+        first wildcard applies. A later declaration of a pattern replaces an earlier one.
 
         The value of an entry with a schema is a dict of the schema's fields. Values of older versions are returned as
         values of the declared version. A write stores the declared version, and `migrate` does so for many entries. An
@@ -550,7 +550,8 @@ class Board(ReadBoard, OldBoardNames):
             lease_s: the duration of the claim.
             wait_s: the maximum time to wait for an entry. The longest waiter is woken first.
             max_attempts: the number of claims after which an entry is not claimed again.
-            dead: the prefix to which such an entry is moved. Entries below this prefix are not claimed.
+            dead: the prefix to which an entry is moved after `max_attempts` claims. Entries below this prefix are not
+                claimed.
             unless: prefixes of keys. Entries below these prefixes are not claimed, even if a pattern matches.
 
         Returns:

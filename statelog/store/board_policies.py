@@ -32,7 +32,7 @@ _TURN_BITS = 6
 """Policies are applied after about one write in `2 ** _TURN_BITS`."""
 
 _WATCHED_S = 60.0
-"""The time after a watcher's last sign of life for which retention keeps the records that the watcher has not seen."""
+"""For this time after a watcher's last sign of life, retention keeps the records that the watcher has not seen."""
 
 _NEVER = 1 << 62
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The options of reads: the checks to apply, and whether to show quarantined values.
+    """The read options: the checks to apply, and whether to show quarantined values.
 
     Args:
         checks: the read checks, or None.

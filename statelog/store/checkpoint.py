@@ -72,12 +72,12 @@ class Checkpoint(Typed[S]):
 
     @property
     def version(self) -> int:
-        """The version number on the branch of the commit."""
+        """The version number on the branch to which the checkpoint was committed."""
         return self._event.version
 
     @property
     def branch(self) -> str:
-        """The name of the branch of the commit."""
+        """The name of the branch to which the checkpoint was committed."""
         with self._session.read() as view:
             return view.branch(self._event.thread, self._event.branch).name
 
@@ -143,7 +143,7 @@ class Checkpoint(Typed[S]):
         return measure(self._session, self._event)
 
     def _reading(self) -> Reading:
-        """Return the options of reads: checks and quarantined values."""
+        """Return the read options: the checks, and whether to show quarantined values."""
         from statelog.store.checked_views import Reading
 
         guard = self._session.owner.guard

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_S: Final = 0.25
-"""The time after which a waiter looks again without a wake-up, because the waiter that was woken may have died."""
+"""The time after which a waiter checks again without a wake-up, because the waiter that was woken may have died."""
 
 _TURN_US: Final = 5000
-"""The time for which the other waiters leave a free lease to the first waiter."""
+"""When a lease is free, the other waiters leave it to the first waiter for this time."""
 
 _RENEWALS: Final = 3
 """The number of renewals within the duration of a lease."""
@@ -171,7 +171,7 @@ class Claim(Fence):
         """End the claim and leave the entry unchanged, so that it may be claimed again. Raises the errors of `renew`.
 
         Args:
-            counts: False to leave this claim out of the number of attempts.
+            counts: False if this claim must not count as an attempt.
         """
         check_flag("counts", counts)
         self._act(lambda writer, found: holders.end(writer, found, EntryAct.RELEASE, counts=counts), ends="released")
@@ -289,7 +289,7 @@ class ClaimAttempt:
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
-        """Claim the next entry after `look` returned True. Return None if there is no entry any more. Do not wait."""
+        """Claim the next entry after `look` returned True. Return None if no entry is left. Do not wait."""
         wanted, lease_us = self._wanted, to_us(self._lease_s)
         claim = partial(holders.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         schemas = self.session.owner.entry_schemas

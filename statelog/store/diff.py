@@ -120,7 +120,7 @@ def _state_of(side: Any) -> MapView:
 
 
 def _seen(state: MapView, path: tuple[str | int, ...], value: Any) -> Any:
-    """Apply the read checks to a value of a state, and return what may be seen."""
+    """Apply the read checks to a value in `state`, and return what may be seen."""
     return state.part(str(path[0]), value) if value is not None and isinstance(state, CheckedState) else value
 
 

@@ -243,12 +243,15 @@ class Dispatcher:
                     each.start_again()
 
     def _note_position(self) -> None:
-        """Publish the oldest position of all watchers, which retention respects. The caller holds `_changed`."""
+        """Publish the oldest position of all watchers, so that retention keeps the records that a watcher has not seen.
+
+        The caller holds `_changed`.
+        """
         if self._waiter is not None and self._subscriptions:
             self._waiter.position = min(each.at for each in tuple(self._subscriptions)) + 1
 
     def _sweep_when_due(self) -> float | None:
-        """Record the expiry of entries. Return the number of seconds until the next expiry."""
+        """Record the expiry of expired entries. Return the number of seconds until the next expiry."""
         with self._engine.read() as view:
             board = reads.board_of(view)
             next_us = None if board is None else next_expiry_us(view, board)

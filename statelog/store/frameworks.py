@@ -35,7 +35,7 @@ _WRITES = "writes"
 
 
 class Keeper(Protocol):
-    """The functions of LangGraph's adapter for a thread."""
+    """The adapter's functions for a thread of LangGraph."""
 
     def latest(self, held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
         """Return the checkpoint that LangGraph shows, or None if it shows none."""
@@ -99,7 +99,7 @@ def is_line(branch: str) -> bool:
 
 
 def refused(thread_id: str) -> UsageError:
-    """Return the error for a write to LangGraph's thread that LangGraph would not show."""
+    """Return the error for a write to a thread of LangGraph that LangGraph would not show."""
     message = (
         f"thread {thread_id!r} belongs to LangGraph, which does not show other commits to it: change its state with"
         " graph.update_state, or commit to a branch that fork() has made"

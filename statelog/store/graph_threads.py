@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 _COUNTERS_ITEM = cbor.encode(COUNTERS)
 _CHANNELS_MAX = 32
 _LISTS_MAX = 4
-"""The maximum number of cached lists of one channel. A new list is built from a cached list, and shares its items."""
+"""The maximum number of lists that are cached for one channel. A new list is built from a cached list, and shares its
+items.
+"""
 
 
 class _HeldView:
-    """A view in the form of a store, as the adapter's functions expect it."""
+    """Wraps a view, so that the adapter's functions can use it like a store."""
 
     def __init__(self, engine: Engine, view: View) -> None:
         self._session = SnapshotSession(engine, view)

@@ -58,7 +58,7 @@ class _Migrated:
 
 
 class _Remembered:
-    """A cache of the migrated states of one store, the oldest first. Several OS threads may use it.
+    """A cache of one store's migrated states, the oldest first. Several OS threads may use it.
 
     Attributes:
         states: the states by schema, thread, root and stored version.
@@ -158,7 +158,7 @@ def _migrated(
     *,
     in_commit: bool,
 ) -> _Migrated | None:
-    """Return the result of the steps on a state, or None if it has the declared version."""
+    """Return the result of the steps on a state, or None if the state has the declared version."""
     lineage, engine = schema.lineage, session.owner
     stored = schema_version(event.metadata) if SCHEMA_KEY_ITEM in event.metadata else 1
     declared = 1 if lineage is None else lineage.version
@@ -193,7 +193,7 @@ def _migrated(
 
 
 def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> Node:
-    """Return the root of a state after a migration. New nodes are in the workspace of the tree."""
+    """Return the root of a state after a migration. Add new nodes to the tree's workspace."""
     workspace = tree.workspace
 
     def slot_of(channel: str, value: ValueSlot | bytes | None) -> ValueSlot | None:
@@ -279,7 +279,7 @@ class _StoredChannels:
         return changed
 
     def _value(self, name: str, stored: ValueSlot | bytes) -> Any:
-        """Return a channel's value for a function."""
+        """Return a channel's value as a migration function gets it."""
         slot = ValueSlot(stored) if isinstance(stored, bytes) else stored
         value = channel_value(self._tree.workspace, slot)
         if self._reading is not None:

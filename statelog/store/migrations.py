@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 _GROUP_THREADS_MAX = 64
 _GROUP_SIZE_BYTES_MAX = 256 * 1024
-"""The maximum size of the new nodes of one transaction, so that the transaction fits into the WAL."""
+"""The maximum size of the new nodes in one transaction, so that the transaction fits into the WAL."""
 
 DIFFERENCES_MAX = 20
 
 _WILDCARDS = "*?["
-"""The wildcard characters of patterns of thread ids. A pattern without one is the id of a single thread."""
+"""The wildcard characters in patterns of thread ids. A pattern without wildcards is the id of a single thread."""
 
 STORE_ERRORS = (
     AccessError,
@@ -206,7 +206,7 @@ class _Migration:
         return self._report
 
     def _older(self, rows: list[ThreadRow]) -> Iterator[tuple[ThreadRow, dict[str, CheckpointEvent]]]:
-        """Yield the threads, each with its heads by branch whose schema version is not the declared one."""
+        """Yield each thread with the heads, by branch, whose schema version is not the declared one."""
         with self._session.read() as view:
             found = [(row, self._older_branches(view, row)) for row in rows]
         yield from ((row, branches) for row, branches in found if branches is not None)

@@ -342,7 +342,7 @@ def writes_of(thread: Mountable, mount: Mount) -> list[PreparedWrite]:
 
 
 class _NothingChangedError(Exception):
-    """Raised inside a commit that changes nothing, to end it."""
+    """Raised inside a commit that changes nothing, to end the commit."""
 
 
 def edit(
@@ -384,7 +384,7 @@ def edit(
 
 
 def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_changed: bool) -> None:
-    """Raise UsageError if a function returned a dict that looks like an update, because it would not be written."""
+    """Raise UsageError if a function returned a dict that looks like an update, because the update would be lost."""
     if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
         return
     if is_changed and not all(key in mount or key in thread.read_schema().channels for key in result):

@@ -477,7 +477,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
 
 
 def _check_key(key: str, path: str) -> None:
-    """Raise the same error for an invalid key as for any stored dict."""
+    """Raise the error that any stored dict raises for an invalid key."""
     if type(key) is not str or len(cbor.encode(key, path=f"{path} key")) > KEY_SIZE_BYTES_MAX:
         cbor.encode({key: None}, path=path)
 

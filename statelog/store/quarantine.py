@@ -103,7 +103,7 @@ def release_quarantined(session: StoreSession, place: QuarantinedPlace) -> None:
     """Store a quarantined value as an ordinary value, in a new version. No check is called.
 
     Raises:
-        ConflictError: another value is at the place now. Facts: thread, key, path.
+        ConflictError: a different value is now at the place. Facts: thread, key, path.
         UsageError: the place is in a thread of LangGraph, or in a record of a durable run.
     """
     if not isinstance(place, QuarantinedPlace):

@@ -36,7 +36,7 @@ _POLICY_NUMBER_MAX = 2**53
 
 
 def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
-    """Convert the arguments of `Store.prune` to a policy. Return None without a rule.
+    """Convert the arguments of `Store.prune` to a policy. Return None if no rule is given.
 
     Raises:
         UsageError: an argument is not valid.

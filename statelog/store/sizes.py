@@ -1,4 +1,4 @@
-"""The sizes of states and of their channels, for users."""
+"""The sizes of states and channels, as users get them."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def part_of(slot: ValueSlot) -> NodePart | None:
 
 
 def count_items(slot: ValueSlot, read: Read) -> int:
-    """Return the number of items of a channel's list, dict or set; 1 for any other value."""
+    """Return the number of items in a channel's list, dict or set; 1 for any other value."""
     part = part_of(slot)
     if part is not None:
         head = kernels.root_read(*read(*part)) if part.type == ROOT else None

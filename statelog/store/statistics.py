@@ -48,7 +48,7 @@ If more would be needed, none is read.
 """
 
 INDEX_ENTRIES_READ_MAX = 1_000_000
-"""The maximum number of measured entries of the index, about 0.3 us each."""
+"""The maximum number of index entries that are measured, about 0.3 us each."""
 
 THREADS_LISTED_MAX = 1000
 """The maximum number of listed threads. The threads with the most bytes are listed."""

@@ -115,7 +115,7 @@ class StepList(ListView, MutableSequence[Any]):
 
     Attributes:
         stored: the view of the stored list.
-        loaded: the plain list, or None if the step has not looked into it.
+        loaded: the plain list, or None until the step looks into it.
     """
 
     __slots__ = ("loaded", "stored")
@@ -169,7 +169,7 @@ class StepMap(MapView, MutableMapping[str, Any]):
 
     Attributes:
         stored: the view of the stored dict.
-        loaded: the plain dict, or None if the step has not looked into it.
+        loaded: the plain dict, or None until the step looks into it.
     """
 
     __slots__ = ("loaded", "stored")

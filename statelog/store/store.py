@@ -241,7 +241,7 @@ class Store(Threads, OldStoreNames):
             place: an item of the result of `quarantined`.
 
         Raises:
-            ConflictError: another value is at the place now. Facts: thread, key, path.
+            ConflictError: a different value is now at the place. Facts: thread, key, path.
             UsageError: the value is in a thread of LangGraph, or in a record of a durable run.
         """
         from statelog.store.quarantine import release_quarantined
@@ -701,7 +701,7 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             SecretError: one of the secrets is in a name, or in bytes that cannot be changed. Facts: lsn, path, thread.
-            UsageError: `found` has another type, a record does not have its secret, or a fleet ships the store.
+            UsageError: `found` has the wrong type, a record does not have its secret, or a fleet ships the store.
             GuardError: the store was once opened with a guard, and this call has no guard.
             ReadOnlyError, StoreLockedError, StoreFullError, StorageError: as for `compact`.
 
@@ -848,12 +848,12 @@ def open(
             changes the key.
 
     Raises:
-        KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key and none was given, has another key, or
-            has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
+        KeyMissingError, WrongKeyError, UnkeyedStoreError: the store has a key and none was given, has a different key,
+            or has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
         GuardError: there is no `guard`, and the store was once opened with one; or with `read_only`, the guard has no
             read checks. Later reads and writes raise CheckError if a check refuses.
         StoreNotFoundError: the file does not exist, and `create` is False, `read_only` is True, or `expect` is given.
-        FormatError: the file is not a store or has a newer format, or a file of another kind has the name of its
+        FormatError: the file is not a store or has a newer format, or a different kind of file has the name of its
             journal or lock file. No file is changed.
         CorruptionError: the file is damaged. JournalMissingError: the store was not closed, and its journal is missing.
             The files are not changed.

@@ -86,7 +86,7 @@ def parse_time(text: str) -> datetime | None:
 
 
 def _find_version(view: View, line: Line, version: int) -> Head | None:
-    """Return a version. A negative version counts from the head, which is -1."""
+    """Return the checkpoint of a version. A negative version counts from the head, which is -1."""
     if version < 0:
         version += view.head_version(line.thread, line.branch) + 1
     return read_head(view, line.thread, line.branch, version) if version <= VERSIONS_MAX else None

@@ -544,7 +544,7 @@ class Thread(Written[S, W]):
             name: the name of the branch.
             at: the last shared version. By default, the head.
             update: the first commit on the new branch, in the same transaction.
-            metadata: metadata of that commit.
+            metadata: metadata of the first commit.
             fence: as for `commit`.
 
         Raises:
@@ -701,9 +701,9 @@ class Thread(Written[S, W]):
             return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint, by default the head, a tag. A tag in use moves to this checkpoint.
+        """Tag a checkpoint, by default the head. If the tag is already in use, move it to this checkpoint.
 
-        Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
+        Raises CheckpointNotFoundError if the checkpoint does not exist, and LimitError if the name is too long.
         """
         if target is None and (shown := self._shown()) is not None:
             target = shown
@@ -879,7 +879,7 @@ class Thread(Written[S, W]):
         return self._ids(view) if self._resolve(view) else None
 
     def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch). This skips a look-up if the head is known from the last commit."""
+        """Return the numbers (thread, branch). Skip the look-up if the last commit has cached the head."""
         if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
             assert self._lsn is not None
             assert self._branch_number is not None
@@ -887,7 +887,7 @@ class Thread(Written[S, W]):
         return self._ids(batch.view)
 
     def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch). Create the thread and record its schema if necessary."""
+        """Return the numbers (thread, branch). Create the thread and record its schema if necessary."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
             row = batch.memory.rows.get(self._lsn)

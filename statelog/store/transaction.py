@@ -1,8 +1,9 @@
 """Transactions over several threads, which are committed as a whole or not at all.
 
 Each operation is staged at once on the current state, so that its result or error appears in the code that calls it. No
-lock is held between operations. If nothing else was committed meanwhile, the end of the transaction commits the staged
-records. Otherwise they were only a rehearsal, and the end runs the operations again on the new state.
+lock is held between operations. If nothing else was committed since the first operation, the end of the transaction
+commits the staged records. Otherwise the records were only a rehearsal, and the end runs the operations again on the
+new state.
 """
 
 from __future__ import annotations

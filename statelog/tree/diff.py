@@ -1,4 +1,4 @@
-"""The differences of two trees.
+"""Computes the differences between two trees.
 
 Shared nodes are skipped by digest, so the cost is proportional to the size of the change.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALIGNED_ITEMS_MAX = 2000
 """The maximum number of changed list items that are aligned.
 
-If there are more, they are paired by position, because alignment takes quadratic time.
+If there are more changed items, they are paired by position, because alignment takes quadratic time.
 """
 
 _REMEMBERED_MAX = 64

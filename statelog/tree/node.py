@@ -100,7 +100,7 @@ class Workspace:
     """The nodes that a commit reads through `source`, and the new nodes of its record.
 
     `add` never creates a node twice: for a known node, it returns the existing location. LSN 0 stands for the record
-    being built, whose nodes are numbered in the order of the calls of `add`.
+    being built, whose nodes are numbered in the order in which `add` creates them.
     """
 
     __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "has_shared", "rows")

@@ -67,7 +67,10 @@ def rebuild(
 def edit(
     workspace: Workspace, tree: Tree, edits: Sequence[tuple[int, int, Sequence[bytes]]], *, top: bool = True
 ) -> ValueSlot:
-    """Return the slot of a list after ascending edits. An edit (start, stop, items) replaces [start, stop) by items."""
+    """Return the slot of a list after ascending edits.
+
+    An edit (start, stop, items) puts items in place of [start, stop).
+    """
     made = [Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits]
     return settle(workspace, splice(tree, made), top=top)
 
@@ -78,9 +81,9 @@ def edit(
 class Identities:
     """Finds the items of a keyed list by identity. An identity is the encoded value under the list's key.
 
-    Each level-1 node stores a 16-bit fingerprint of every identity below it. The fingerprints below
-    each node of level 2 or higher are joined once and cached by digest (`cache`). So a lookup in a
-    long list searches a few arrays and does not walk the tree.
+    Each level-1 node stores a 16-bit fingerprint of every identity below it. The fingerprints below each node of level
+    2 or higher are joined once and cached by digest (`cache`). So a lookup in a long list searches a few arrays instead
+    of walking the tree.
     """
 
     def __init__(self, tree: Tree, cache: dict[bytes, bytes]) -> None:

@@ -25,7 +25,7 @@ STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
 
 
 _new = tuple.__new__
-"""A constructor of named tuples that needs no Python call."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 _FEW = 64
@@ -78,7 +78,7 @@ class Tree:
         yield 0, self.head.tail_count, self.node
 
     def table(self, node: Node, level: int) -> list[int]:
-        """Return the entries of a node of this tree. Level 0 of the root is its tail."""
+        """Return the entries table of a node in this tree. For the root, level 0 is the tail."""
         return kernels.entries_table(*node, is_root=node is self.node and level == 0, kind=self.head.kind)
 
     def child(self, node: Node, table: list[int], index: int, level: int) -> Node:

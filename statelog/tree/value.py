@@ -158,7 +158,7 @@ def text_item(text: bytes) -> bytes:
 
 
 def identity_of(item: bytes, key_item: bytes) -> bytes:
-    """Return the encoded value under the key of a keyed list's item."""
+    """Return the encoded value that a keyed list's item has under the list's key."""
     span = kernels.cbor_map_get(item, key_item)
     if span is None:
         message = f"an item of an upsert channel must be a dict with the key {key_item[1:].decode(errors='replace')!r}"
@@ -178,7 +178,10 @@ def add_root(workspace: Workspace, node: Node) -> ValueSlot:
 
 
 def settle(workspace: Workspace, node: Node, *, top: bool) -> ValueSlot:
-    """Return the slot of a finished root of entries. A value that has become small is stored without a tree (T2)."""
+    """Return the slot for a finished root (not of a string).
+
+    Store a value that has become small without a tree (T2).
+    """
     item = small_item(Tree(workspace, node), INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
     if item is None:
         return add_root(workspace, node)
@@ -189,7 +192,7 @@ def settle(workspace: Workspace, node: Node, *, top: bool) -> ValueSlot:
 def small_item(tree: Tree, size_max: int) -> bytes | None:
     """Return a tree's value as one item if it takes at most `size_max` bytes.
 
-    Otherwise return None after reading little.
+    Otherwise return None, as early as possible.
     """
     # An entry takes at least 1 byte. In a dict with text keys, the empty key and its value take at least 2 bytes, each
     # of 128 one-byte keys 3, and each other key 4. The sum is at least 2 + 128 * 3 + 4 * (count - 129).

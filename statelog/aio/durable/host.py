@@ -109,7 +109,7 @@ class EventLoopHost:
         """Implement `Host.call_workflow`. If the awaiting task is cancelled, the run stops."""
 
         async def work() -> Any:
-            in_operation.set(False)  # An operation of the parent drives a child run.
+            in_operation.set(False)  # The parent's operation may drive this run, but the workflow is not in it.
             enter()
             return await function(*args, **kwargs)
 
@@ -457,7 +457,7 @@ class EventLoopHost:
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
         """Call a step. A function that is not async is called in an OS thread."""
-        if not in_step.get():  # The function is a part of the workflow.
+        if not in_step.get():  # Outside a step, the function is a part of the workflow.
             with self.counted(-1):
                 found = function(*args, **kwargs)
                 return await found if inspect.isawaitable(found) else found

@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.25
 _REST_TURNS: Final = 3
 """Tasks are at rest if they wait during this number of successive turns of the event loop.
 
-One turn is not enough. A callback of a future, such as that of a nested gather, takes a turn in which no task runs.
+One turn is not enough. The callback of a future, such as a nested gather, takes a turn in which no task runs.
 """
 
 _TURNS_MAX: Final = 100
@@ -41,7 +41,7 @@ A task that awaits `sleep(0)` in a loop, for example, is never at rest.
 
 
 class Loop(Protocol):
-    """The methods of the host of the workflow that `Order` uses."""
+    """The host methods that `Order` uses."""
 
     under_way: int
 
@@ -65,7 +65,7 @@ class _Event:
 
 
 class Order:
-    """The events of one execution of a workflow."""
+    """Hands out the events of one execution of a workflow, in order."""
 
     def __init__(self, execution: Execution, host: Loop) -> None:
         self._execution, self._host = execution, host

@@ -223,7 +223,7 @@ async def drive_claimed(
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
-        await _released(store, claim)  # Most runs are already released when they stop.
+        await _released(store, claim)  # This does nothing if the run is already released.
         raise
 
 

@@ -32,7 +32,7 @@ def is_operation(function: F) -> F:
 
 
 class _Numbering:
-    """A task factory that gives each task of a workflow a scope. The former task factory creates the task."""
+    """A task factory that gives each task of a workflow a scope. The previous task factory creates the task."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before

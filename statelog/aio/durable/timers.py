@@ -71,7 +71,7 @@ class Timer(asyncio.TimerHandle):
 
 
 class _CallAt:
-    """The replacement of `call_at` of an event loop while workflows run on it."""
+    """Replaces `call_at` of an event loop while workflows run on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
