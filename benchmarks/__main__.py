@@ -13,7 +13,7 @@ from benchmarks.regression.workloads import WORKLOADS
 
 
 def main() -> int:
-    """Run what the arguments name."""
+    """Run the workloads that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
     parser.add_argument("--scale", type=float, default=SCALE_DEFAULT, help="of the sizes; 1 are those of the targets")

@@ -45,7 +45,7 @@ class ChildProcess:
 
 @contextmanager
 def started(module: str, count: int) -> Iterator[list[ChildProcess]]:
-    """Start processes of one module, each with its number, and end them after the `with` block."""
+    """Start `count` processes that run `main(number)` of a module, and end them after the `with` block."""
     children: list[ChildProcess] = []
     try:
         children.extend(ChildProcess(module, number) for number in range(count))

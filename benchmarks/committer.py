@@ -31,7 +31,7 @@ MESSAGE_BYTES = 300
 
 @dataclass(frozen=True, slots=True)
 class CommitJob:
-    """Commit messages to a file until the time is over, and at least once."""
+    """A job: commit messages to a file until the time is over, and at least once."""
 
     path: str
     durability: Durability

@@ -59,7 +59,7 @@ def run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
 
 
 def joined(name: str, rounds: Sequence[Samples]) -> Side:
-    """Return all rounds of a side as one, with the median rate."""
+    """Return a summary of all rounds of a side, with the median of their rates."""
     whole = Samples()
     for taken in rounds:
         whole.durations_ns += taken.durations_ns

@@ -31,14 +31,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return 0, for no other process: what is measured runs alone."""
+    """Return 0, so that pytest-xdist starts no processes: other work would disturb the measurements."""
     config.option.dist = "no"
     return 0
 
 
 @pytest.fixture(scope="session")
 def scale(pytestconfig: pytest.Config) -> float:
-    """Of the sizes."""
+    """Return the factor of the sizes, from --scale."""
     value = pytestconfig.getoption("--scale")
     assert isinstance(value, float)
     return value
@@ -48,7 +48,7 @@ def scale(pytestconfig: pytest.Config) -> float:
 def operations(
     scale: float, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], dict[str, Operation]]]:
-    """Return the sides of a workload, prepared when first asked for and kept open."""
+    """Yield a function that returns the sides of a workload. They are prepared on its first call, and stay open."""
     prepared: dict[str, dict[str, Operation]] = {}
     with ExitStack() as stack:
 

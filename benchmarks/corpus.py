@@ -34,6 +34,6 @@ class Corpus:
         return {"id": f"m{number}", "role": "user", "content": self.text(size_bytes)}
 
     def endless(self, size_bytes: int, *, start: int = 0, ahead: int = 0) -> Iterator[dict[str, Any]]:
-        """Return endless chat messages. `ahead` of them are generated at once, so that this is not timed."""
+        """Return endless chat messages. Generate the first `ahead` at once, so that their generation is not timed."""
         messages = (self.message(number, size_bytes) for number in itertools.count(start))
         return itertools.chain(list(itertools.islice(messages, ahead)), messages)

@@ -1,4 +1,4 @@
-"""Compares commits, with a flush or without, with SQLite and the same guarantee."""
+"""Compares commits with a flush, and without one, with commits of SQLite that have the same guarantee."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _measure(bench: Bench) -> Result:
 
 @contextmanager
 def _appended(path: Path, data: bytes) -> Iterator[Operation]:
-    """Yield an append to a file that was filled with zeros, with a flush. An append to the WAL should cost the same."""
+    """Yield an operation that appends to a file of zeros, and flushes. An append to the WAL should cost the same."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     places = itertools.cycle(range(0, _PREALLOCATED_BYTES - len(data), len(data)))
 
@@ -71,7 +71,7 @@ def _appended(path: Path, data: bytes) -> Iterator[Operation]:
 
 
 def _journaled(store: BenchStore) -> bytes:
-    """Return the bytes of the last commit in the WAL."""
+    """Return the bytes that the last commit wrote to the WAL."""
     with store.engine.read() as view:
         record = view.transaction.get_log(store.last_lsn)
         assert record is not None
@@ -79,7 +79,7 @@ def _journaled(store: BenchStore) -> bytes:
 
 
 def _measure_commit(bench: Bench) -> Result:
-    """Measure a flush for each commit, and a transaction over two threads."""
+    """Measure commits that are each flushed, and a transaction that commits to two threads."""
     parts = [_measure_write(bench, write, most) for write, most in _FLUSHED_MAX.items()]
     parts.append(_measure_transaction(bench))
     return Result.joined(parts)

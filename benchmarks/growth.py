@@ -23,7 +23,7 @@ _WINDOW = 200
 
 
 def _append_all(path: Path, windows: dict[str, range], size_bytes: int) -> dict[str, Samples]:
-    """Append messages one by one, with flushes. Return the samples of each window, in order."""
+    """Append messages one by one, with flushes. Return the samples by window. `windows` must be in order."""
     samples = {}
     messages = Corpus().endless(size_bytes)
     with opened(path) as store:

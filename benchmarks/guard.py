@@ -32,7 +32,7 @@ _TIMES_MAX: dict[Durability, float] = {"commit": 1.15, "interval": 1.6}
 _CHANGED_PERCENT_MAX = 0.5
 _FALSE_ALARMS_PERCENT_MAX = 0.5
 _PYTHON = "a guard and a check in Python"
-"""The name of a measurement without a bound, because a function of a user runs in another OS thread for any time."""
+"""The name of a measurement without a bound, because a user's check runs in another OS thread, for any time."""
 _VERSIONS = 10_000
 _THREADS = 20
 _PLANTED_EVERY = 1000
@@ -41,7 +41,7 @@ _SEARCHES = 5
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.guard import Guard, allow, injection  # These need re2, an extra.
+    from statelog.guard import Guard, allow, injection  # These need google-re2, an extra.
 
     guards = {
         "a guard": (Guard(), None),
@@ -118,7 +118,7 @@ def _measure_injection(bench: Bench) -> Result:
 
 
 def _measure_texts(bench: Bench, guard: statelog.Guard) -> Result:
-    """Count what the guard misses and changes, of texts that are committed and read again."""
+    """Commit texts and read them again. Count the missed secrets, and the clean texts that the guard changed."""
     random = Random(_SEED)
     count = bench.size(_TEXTS, at_least=200)
     plants = [planted(random, number) for number in range(count)]
@@ -136,7 +136,7 @@ def _measure_texts(bench: Bench, guard: statelog.Guard) -> Result:
 
 
 def _is_missed(secret: str, text: str) -> bool:
-    """Return True if a text has a secret; of a key in several lines, one of those between the first and the last."""
+    """Return True if a text has a secret. For a key in several lines, one line between the first and last is enough."""
     return any(line in text for line in secret.splitlines() if not line.startswith("-----"))
 
 
@@ -151,7 +151,7 @@ def _stored(path: Path, guard: statelog.Guard, texts: list[str]) -> list[str]:
 
 
 def _measure_purge(bench: Bench) -> Result:
-    """Measure a search for secrets beside a verification, and a purge beside a compaction, of the same store."""
+    """Compare a search for secrets with a verification, and a purge with a compaction, on the same store."""
     random = Random(_SEED)
     count = bench.size(_VERSIONS, at_least=400)
     texts = Corpus().endless(_VALUE_BYTES)

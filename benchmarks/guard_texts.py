@@ -29,7 +29,7 @@ def _some(random: Random, letters: str, size: int) -> str:
 
 
 def _checked(random: Random, prefix: str) -> str:
-    """Return a token with the checksum of GitHub."""
+    """Return a token with the checksum that GitHub's tokens have."""
     body = _some(random, _ALNUM, 30)
     number, digits = crc32(body.encode()), ""
     for _ in range(6):
@@ -130,7 +130,7 @@ class Planted(NamedTuple):
 
 
 def planted(random: Random, number: int) -> Planted:
-    """Return the text with a number. Rules take turns, and the places of the secrets vary."""
+    """Return text `number` with a secret. The rules take turns, and the places of the secrets vary."""
     rule = [*SECRETS][number % len(SECRETS)]
     secret = SECRETS[rule](random)
     text = _PLACES[random.randrange(len(_PLACES))].format(_AROUND.get(rule, "{}").format(secret))
@@ -206,5 +206,5 @@ _CLEAN: tuple[Callable[[Random], str], ...] = (
 
 
 def clean(random: Random, number: int) -> str:
-    """Return the clean text with a number. Prose, code, ids, base64, hashes and lock files take turns."""
+    """Return clean text `number`. Prose, code, ids, base64, hashes and lock files take turns."""
     return _CLEAN[number % len(_CLEAN)](random)

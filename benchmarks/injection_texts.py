@@ -179,7 +179,7 @@ _HIDDEN: tuple[Callable[[str], str], ...] = (
 
 
 def clean_text(random: Random, number: int) -> str:
-    """Return the clean text with a number: one to five paragraphs of one kind, or of prose and another kind."""
+    """Return clean text `number`: one to five paragraphs of one kind, or of prose and another kind."""
     kind = _CLEAN[number % len(_CLEAN)]
     parts = random.sample(kind, min(random.randint(1, 4), len(kind)))
     if kind is not PROSE and random.random() < 0.5:
@@ -188,7 +188,7 @@ def clean_text(random: Random, number: int) -> str:
 
 
 def attack(random: Random, number: int) -> str:
-    """Return the text with a number that has an injected instruction, within clean prose."""
+    """Return text `number` with an injected instruction, within clean prose."""
     act = random.choice(_ACTS)
     count = len(_ORDERS) + len(_HIDDEN)
     turn = number % count

@@ -183,7 +183,7 @@ _SLIDE = """async (steps) => {
 
 
 def _measure_long(page: Any, address: str, repeats: int) -> tuple[float, float]:
-    """Return the median times of a first paint and of a step of the slider."""
+    """Return the median times of the first paint of a long thread, and of one step of its slider."""
     page.goto(address)
     thread = f"{address.partition('?')[0]}#/thread/long"
     paints_ms = [_time_to_content(page, thread, ".about h2") for _ in range(repeats)]
@@ -191,7 +191,7 @@ def _measure_long(page: Any, address: str, repeats: int) -> tuple[float, float]:
 
 
 def _writing_beside(page: Any, bench: Bench) -> float:
-    """Return the rate of a writer with a thread open in the page, relative to the rate without a page."""
+    """Return a writer's rate while the page shows its thread, relative to its rate while no page is open."""
     path = bench.directory / "written.state"
     with statelog.open(path) as store:
         thread = store.thread("t")
@@ -202,7 +202,7 @@ def _writing_beside(page: Any, bench: Bench) -> float:
             for _ in range(bench.repeats):
                 for place, found in rates.items():
                     page.goto(place)
-                    page.wait_for_timeout(1000)  # The streams of the previous page end.
+                    page.wait_for_timeout(1000)  # Let the streams of the previous page end.
                     found.append(_commits_per_s(thread))
     alone, beside = (median(each) for each in rates.values())
     return beside / alone

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Operation = Callable[[], object]
-    """One operation of a side. Each call does it again."""
+    """One operation of a side. Each call repeats the operation."""
 
 _IO = Path("/proc/self/io")
 
@@ -44,7 +44,7 @@ class BytesWritten(NamedTuple):
 
 @dataclass(slots=True)
 class Samples:
-    """The times of one side's operations, and the bytes that the process wrote meanwhile."""
+    """The times of one side's operations, and the bytes that the process wrote during them."""
 
     durations_ns: list[int] = field(default_factory=list)
     processor_ns: list[int] = field(default_factory=list)
@@ -113,7 +113,7 @@ _TURN_OPERATIONS = 8
 
 
 def interleave(operations: Mapping[str, Operation], *, count: int) -> dict[str, Samples]:
-    """Run every operation once to warm up. Then run all of them in turns, in every other round backwards.
+    """Run every operation once to warm up. Then run them in turns, and reverse their order after each round.
 
     Args:
         operations: the operations by the name of the side.

@@ -69,7 +69,7 @@ def _fill(path: Path, texts: Sequence[str]) -> tuple[statelog.Store, Memory]:
 
 
 def _measure_recall(bench: Bench) -> Result:
-    """Measure recalls by text and vectors, alternating with a scan of the same vectors that takes the best five."""
+    """Measure recalls by text and vectors, alternating with a scan of the same vectors for the best five."""
     import numpy as np
 
     texts = _texts(bench.size(_FACTS, at_least=500))

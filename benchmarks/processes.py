@@ -56,15 +56,15 @@ class _ProcessCase:
 
 @dataclass(slots=True)
 class _ProcessTimes:
-    """The results of a side, by round."""
+    """The results of one side."""
 
     rounds: list[Samples] = field(default_factory=list)
-    """For each round, all processes together."""
+    """For each round, the times of all processes together."""
     least_share: float = 1.0
     """The lowest number of commits of a process relative to a fair share. 1 is fair."""
 
     beyond_mb: float = 0.0
-    """The unused part of the file at the end."""
+    """The size of the unused part at the end of the file, in MB."""
 
     def add(self, processes: Sequence[Samples]) -> None:
         """Add a round: the times of each process."""

@@ -42,7 +42,7 @@ def _build(path: Path, size_bytes: int) -> None:
 
 
 def _commit_and_kill(path: Path) -> None:
-    """Let another process commit to the store, and kill it during a commit."""
+    """Start another process that commits to the store, and kill it while it commits."""
     command = [sys.executable, "-m", "benchmarks.victim", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:
         assert victim.stdout is not None

@@ -39,7 +39,7 @@ class Setting:
 
     @classmethod
     def of(cls, directory: Path, *, scale: float, repeats: int) -> Setting:
-        """Return the setting of measurements in a directory."""
+        """Return the setting of measurements in `directory`."""
         return cls(
             scale=scale,
             repeats=repeats,

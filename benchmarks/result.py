@@ -27,7 +27,7 @@ class Side:
     written_bytes: float | None
     """The bytes in write calls, per operation; None if the system does not count them."""
     written_pages: float | None
-    """The same in memory pages."""
+    """`written_bytes` in memory pages."""
     dirtied_bytes: float | None
     """The bytes of page cache that became dirty, per operation. Linux counts whole folios, up to 1 MB for a page."""
     file_size_bytes: int | None = None

@@ -126,7 +126,7 @@ def _select(names: Sequence[str] | None, workloads: Mapping[str, BenchWorkload])
 
 
 class _Advance:
-    """Advance the progress bar to the next workload."""
+    """Advances the progress bar to the next workload."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""The cost of the smallest operations, compared with SQLite, and of a commit after another process's commit."""
+"""Compares the smallest operations with SQLite, and measures a commit after another process's commit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LINES = {
 
 
 def main(_number: int) -> None:
-    """Run the other process: open the store whose path is the first line, and another one, and then obey each line."""
+    """Run the other process: open the store at the path in the first line, and a second store. Then obey each line."""
     path = sys.stdin.readline().strip()
     with (
         statelog.open(path, durability="interval") as here,
@@ -108,7 +108,7 @@ def _measure_beside(bench: Bench, durability: Durability) -> Result:
 
 
 def _pairs(stack: ExitStack, path: Path, durability: Durability) -> dict[str, tuple[Operation, Operation]]:
-    """Return for each operation a call of statelog and the equivalent call of SQLite, which has no fences."""
+    """Return, by operation, a call of statelog and the equivalent call of SQLite, which has no fences."""
     synchronous = sqlite_peer.FULL if durability == "commit" else sqlite_peer.NORMAL
     store = stack.enter_context(statelog.open(f"{path}.state", durability=durability))
     database = path.with_name(f"{path.name}.sqlite")

@@ -1,4 +1,4 @@
-"""The same work in SQLite of the standard library, with a WAL and `synchronous=FULL` or `NORMAL`.
+"""Does the same work in the standard library's SQLite, with a WAL and `synchronous=FULL` or `NORMAL`.
 
 A commit inserts one row for the message and one for the new version, in one transaction, like an agent's own table. It
 keeps no earlier states and no digests, which favours SQLite.

@@ -1,4 +1,4 @@
-"""The cost of a short process, such as a hook or a cron job, which imports statelog and makes one commit."""
+"""Measures a short process, such as a hook or a cron job, which imports statelog and makes one commit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _run(samples: Samples, command: Sequence[str], environment: dict[str, str]) 
 
 
 def _measure(bench: Bench) -> Result:
-    # Without cached bytecode, every process would compile the modules that it imports.
+    # Allow cached bytecode. Without it, every process would compile the modules that it imports.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = str(bench.directory / "short")
     samples = {name: Samples(handed_bytes=None, dirtied_bytes=None) for name in _PROGRAMS}

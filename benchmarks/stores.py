@@ -1,4 +1,4 @@
-"""Opens stores for measurements, with access to their engine, and perhaps without flushes."""
+"""Opens stores for measurements, with access to their engine, and without flushes if requested."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All workloads, those of `statelog bench` too, under pytest-benchmark: for comparing two versions of statelog.
+"""Runs all workloads, also those of `statelog bench`, under pytest-benchmark, to compare two versions of statelog.
 
-Compared sides run one after the other here, not in turn: for ratios between sides, and for
-the targets, use `python -m benchmarks` and `statelog bench`.
+Here, the sides of a comparison run one after the other, and do not take turns. For ratios between sides and for the
+targets, use `python -m benchmarks` and `statelog bench`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_operation(
 
 @pytest.mark.parametrize("name", _WHOLE)
 def test_whole(benchmark: BenchmarkFixture, scale: float, tmp_path: Path, name: str) -> None:
-    """Run a workload whose operations make no sense one by one; its findings go into the report."""
+    """Run a workload whose operations cannot be run one by one. The report includes its results."""
     if reason := WORKLOADS[name].skip_reason():
         pytest.skip(reason)
     benchmark.group = "whole workloads"

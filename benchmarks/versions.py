@@ -71,7 +71,7 @@ def _measure_rename(bench: Bench) -> Result:
 
 
 def _measure_reads(bench: Bench) -> Result:
-    """Measure reads of versions through five steps, for the first time and again, alternating with reads of no step."""
+    """Measure reads of versions through five steps, first and repeated, alternating with reads without steps."""
     schema = _schema_of_five_steps()
     versions = bench.size(_READ_VERSIONS, at_least=40)
     with statelog.open(bench.directory / "reads.state", durability="interval") as store:
@@ -103,7 +103,7 @@ def _measure_reads(bench: Bench) -> Result:
 
 
 def _read(thread: statelog.Thread[Any, Any], versions: range, channel: str) -> Callable[[], object]:
-    """Return an operation that reads two channels of the next of some versions."""
+    """Return an operation that reads two channels of one of `versions`, each time of the next one."""
     numbers = cycle(versions)
 
     def read() -> object:

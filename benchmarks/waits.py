@@ -1,4 +1,4 @@
-"""Waiting asyncio tasks: their number of OS threads, the time until a notified task continues, and their cost."""
+"""Measures waiting asyncio tasks: their OS threads, the time until a notified task continues, and their cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Waiters:
         return at_ns
 
     async def called_us(self, number: int) -> float:
-        """Return the time from the beginning of a `set` to the claim of the task that waits for the entry."""
+        """Set the entry that task `number` waits for. Return the time from then until the task has claimed it."""
         began_ns = time.monotonic_ns()
         await self._board.set(f"{self._name}-{number}/job", number)
         took_us = (await self._tasks[number] - began_ns) / 1000

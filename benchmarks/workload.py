@@ -16,7 +16,7 @@ KEYS_DEFAULT = 100_000
 
 
 class SkipError(Exception):
-    """A workload cannot be measured here, which was found only by trying. The text gives the reason in one line."""
+    """Raised by a workload that finds that it cannot be measured here. The text gives the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class BenchWorkload:
     needs: tuple[str, ...] = ()
     """The modules of other packages that are all needed. Without one, the workload is skipped."""
     needs_one_of: tuple[str, ...] = ()
-    """Modules of other packages. The workload needs one of them."""
+    """The modules of other packages of which the workload needs at least one."""
     extra: str = ""
-    """The extra of statelog that installs them."""
+    """The extra of statelog that installs the needed modules."""
     rows: tuple[str, ...] = ()
     """The rows that can be measured one by one."""
 
     def skip_reason(self) -> str | None:
-        """Return the reason why it cannot be measured here, in one line, or None if it can."""
+        """Return the reason why the workload cannot be measured here, in one line, or None if it can."""
         missing = [name for name in self.needs if not is_installed(name)]
         if not any(map(is_installed, self.needs_one_of)):
             missing += self.needs_one_of

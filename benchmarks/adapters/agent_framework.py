@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = 200
 TEXT_SIZE_BYTES = 2000
 LATE = 20
-"""The number of last saves that are timed."""
+"""The number of saves that are timed, at the end."""
 
 
 def measure(bench: Bench) -> Result:

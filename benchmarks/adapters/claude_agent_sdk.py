@@ -1,4 +1,4 @@
-"""Compares `StatelogSessionStore` late and early in a transcript. The SDK's own store keeps nothing."""
+"""Compares `StatelogSessionStore` late and early in a transcript. The SDK's own store writes nothing to the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENTRIES = 10_000
 BATCH = 5
 EARLY = 40
-"""The number of batches that are timed at the beginning, and at the end."""
+"""The number of batches that are timed at the beginning, and again at the end."""
 KEY: Any = {"project_key": "p", "session_id": "s"}
 
 

@@ -21,7 +21,7 @@ _LETTERS = string.ascii_letters + string.digits + " "
 
 
 def text(size: int, seed: int) -> str:
-    """Return a text of `size` letters. Equal seeds give equal texts, other seeds different ones."""
+    """Return a text of `size` letters. Equal seeds give equal texts, and different seeds different texts."""
     return "".join(random.Random(seed).choices(_LETTERS, k=size))
 
 
@@ -49,5 +49,5 @@ class Stopwatch:
         return median(self._times_s[name])
 
     def check(self, what: str, ours: str, theirs: str, target: float) -> TargetCheck:
-        """Return the check of the ratio of our median to theirs."""
+        """Return a check that our median time, relative to theirs, is at most `target`."""
         return at_most(what, self.median_s(ours) / self.median_s(theirs), target)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ITEMS = 1000
 SMALL, LARGE = 500, 2000
 LATE = 50
-"""The number of last calls that are timed."""
+"""The number of calls that are timed, at the end."""
 
 
 def measure(bench: Bench) -> Result:

@@ -50,7 +50,7 @@ async def _measure(bench: Bench) -> TargetCheck:
     durability: Any = StatelogDurability(store)
     theirs = Agent(FunctionModel(_model), name="theirs", capabilities=[DBOSDurability()])
     ours = Agent(FunctionModel(_model), name="ours", capabilities=[durability])
-    theirs.tool_plain(DBOS.step()(_work), name="work")  # DBOSDurability requires this.
+    theirs.tool_plain(DBOS.step()(_work), name="work")  # DBOSDurability requires a DBOS step.
     plain: Any = Agent(FunctionModel(_model), name="plain")
     for agent in (ours, plain):
         agent.tool_plain(_work, name="work")

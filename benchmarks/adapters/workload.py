@@ -1,4 +1,4 @@
-"""The workload with the rows of each installed framework."""
+"""The workload that measures the adapters of all installed frameworks, one row for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMEWORKS = {
     "strands": "strands",
     "agent_framework": "agent_framework",
 }
-"""The frameworks' modules by the names of the adapters, which are also the names of the rows."""
+"""Maps the name of each adapter, which is also the name of its row, to a module of its framework."""
 
 
 def _measure(bench: Bench) -> Result:

@@ -37,7 +37,7 @@ _PRIORITIES = 3
 _ROUNDS_MAX = 3
 _RATE_MIN, _LONGEST_MAX, _SHARE_MIN = 1.0, 0.2, 0.7
 _BEFORE_S = 0.1
-"""The time until all processes wait for tasks."""
+"""How long to wait until all processes wait for tasks, in seconds."""
 
 _WAITING, _WAITING_FEW = 100_000, 100
 _CLAIMS_PER_REPEAT, _WAITING_MAX = 40, 1.5
@@ -45,18 +45,18 @@ _CLAIMS_PER_REPEAT, _WAITING_MAX = 40, 1.5
 
 @dataclass(slots=True)
 class _ClaimTimes:
-    """The results of the processes of a side, by round."""
+    """The results of all processes of one side."""
 
     rounds: list[Samples] = field(default_factory=list)
     """For each task, the time of its claim and its completion, without the work."""
     least_share: float = 1.0
     doubled: int = 0
-    """The number of claims of tasks that another process has claimed as well."""
+    """The number of claims of tasks that another process has also claimed."""
     missing: int = 0
     """The number of tasks that are not done."""
 
     def add(self, workers: Sequence[Sequence[TaskTimes]], put_ns: int, tasks: int, done: int) -> None:
-        """Add a round: the turns of each process since the tasks were set."""
+        """Add a round: for each process, the times of its tasks. The tasks were set at `put_ns`."""
         turns = [turn for worker in workers for turn in worker]
         names = {turn.task for turn in turns}
         waits = [max(turn.claimed_ns - max(turn.began_ns, put_ns), 0) + turn.done_ns - turn.worked_ns for turn in turns]
@@ -162,7 +162,7 @@ def measure_waiting(bench: Bench) -> Result:
 
 
 def _claim_one(board: Board, samples: Samples, number: int) -> None:
-    """Time a claim. Afterwards, the number of waiting tasks is as before."""
+    """Time a claim, and then add a task, so that the number of waiting tasks stays the same."""
     claims: list[Claim] = []
 
     def claim() -> None:

@@ -1,4 +1,4 @@
-"""Compares commits that are refused after a lease has ended with commits without a lease."""
+"""Compares fenced commits, which a store refuses after their lease has ended, with commits without a lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FENCED_MAX = 1.3
 
 
 def measure_fenced(bench: Bench) -> Result:
-    """Measure durable commits of one thread with a lease, and of another thread without one."""
+    """Measure durable commits to a thread with a lease as their fence, and to another thread without a fence."""
     numbers = itertools.count()
     with opened(bench.directory / "fenced.state") as store, store.board(agent="bench").lease("thread/42") as lease:
         fenced, unfenced = store.thread("42"), store.thread("43")

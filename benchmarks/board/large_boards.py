@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PER_FOLDER = 1000
 _PER_COMMIT = 200
-"""With more entries in a commit, each would search more staged entries."""
+"""The number of entries in a commit. With more, each `set` would search more staged entries."""
 
 _TEXT = "x" * 100
 

@@ -67,7 +67,7 @@ class SqliteBoard:
         return found[0], json.loads(found[1]), *found[2:]
 
     def list(self, prefix: str, limit: int, *, reverse: bool = False) -> list[tuple[Any, ...]]:
-        """Return entries below a prefix that ends in `/`, sorted by key, in descending order with `reverse`."""
+        """Return entries below a prefix that ends in `/`, sorted by key. `reverse` sorts them in descending order."""
         order = "DESC" if reverse else "ASC"
         rows = self._connection.execute(
             f"SELECT * FROM entry WHERE key >= ? AND key < ? ORDER BY key {order} LIMIT ?",

@@ -29,7 +29,7 @@ class WatchJob:
     pattern: str = ""
     count: int = 0
     """For `tell` and `pipe`, the number of events. The process prints the time of each. For `beside`, the number of OS
-    threads. Each has its own number in the pattern, in place of `{thread}`."""
+    threads. In the pattern of each, its number replaces `{thread}`."""
     duration_s: float = 0.0
     """For `idle`, the duration. The process then prints the share of a processor that it has used."""
 

@@ -28,7 +28,7 @@ _PAUSE_S = 0.005
 """The time between two events, in which the watcher falls asleep again."""
 
 _BEFORE_S = 0.2
-"""The time until the watchers sleep."""
+"""How long to wait until the watchers sleep, in seconds."""
 
 _P50_MAX, _P99_MAX_MS, _IDLE_MAX = 6.0, 5.0, 0.5
 _IDLE_S, _IDLE_S_MIN = 4.0, 0.3
@@ -43,7 +43,7 @@ _ROUNDS_MAX = 3
 
 
 def measure_events(bench: Bench) -> Result:
-    """Measure events in another process, alternating with bytes in a pipe. Also measure that process without events."""
+    """Measure how fast a watching process sees events, compared with bytes in a pipe, and what it costs when idle."""
     count = bench.repeats * bench.size(_EVENTS_PER_REPEAT, at_least=5)
     path = bench.directory / "watched.state"
     with opened(path) as store, started(_WATCHER, 2) as (watcher, reader):
@@ -82,7 +82,7 @@ def _told(store: Store, path: Path, watcher: ChildProcess, count: int) -> Sample
         time.sleep(_PAUSE_S)
         board.set("watched/key", number)
         returned_ns = time.monotonic_ns()
-        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))  # It may hear before `set` returns.
+        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))  # The watcher may be first.
     watcher.hear()
     return samples
 

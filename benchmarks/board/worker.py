@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 PENDING, DONE = "tasks/pending/", "tasks/done/"
 _LEASE_S = 60.0
 _FIRST_WAIT_S, _WAIT_S = 60.0, 0.2
-"""The longest waits for the first task and for each further one. After this time, the worker has finished."""
+"""The longest waits for the first task, and for each further task. If no task comes in this time, the worker ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimJob:
-    """Claim and complete all tasks of a file."""
+    """A job: claim and complete all tasks in a file."""
 
     path: str
     is_peer: bool
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _claiming(job: ClaimJob, number: int) -> Iterator[_Claim]:
-    """Yield a function that claims a task, and waits for one up to some seconds."""
+    """Yield a function that claims a task. It waits up to the given number of seconds for a task."""
     agent = f"worker {number}"
     if job.is_peer:
         with table.connected(Path(job.path)) as peer:

@@ -81,7 +81,7 @@ def timed(steps: int) -> list[int]:
 
 @DBOS.workflow()
 def long(steps: int) -> int:
-    """Do steps, and print the times of the beginning and the end in this process."""
+    """Do steps, and record when the workflow began and ended in this process."""
     _begun_ns.append(time.monotonic_ns())
     total = sum(trivial(number) for number in range(steps))
     if _dies.is_set():
@@ -92,7 +92,7 @@ def long(steps: int) -> int:
 
 @DBOS.workflow()
 def listen(messages: int) -> None:
-    """Report that it waits, receive a message, and print the time at which the next step began; repeatedly."""
+    """Repeatedly say "waiting", receive a message, and print the time at which the next step began."""
     for _ in range(messages):
         _say("waiting")
         assert DBOS.recv(_TOPIC, timeout_seconds=_DEADLINE_S) is not None
@@ -117,7 +117,7 @@ def _url(path: Path) -> str:
 
 
 def _launch(path: Path, polling_ms: int = 0, *, works: bool = True) -> None:
-    """Launch DBOS on a file. It recovers pending workflows, and if it `works`, runs queued ones."""
+    """Launch DBOS on a file. DBOS recovers pending workflows and, with `works`, runs queued ones."""
     config: DBOSConfig = {"name": "bench", "system_database_url": _url(path)}
     if polling_ms:
         config["notification_listener_polling_interval_sec"] = polling_ms / 1000
@@ -166,7 +166,7 @@ def _started(part: str, path: Path, *, size: int, polling_ms: int, seconds: floa
 
 
 def measure_steps(given: Arguments) -> Found:
-    """Measure each of some recorded steps."""
+    """Measure the time of each of `size` recorded steps."""
     _launch(given.path / "step.sqlite")
     timed(given.size)  # Warm up.
     return {"times_ns": {"step": [each for _ in range(given.repeats) for each in timed(given.size)]}}
@@ -341,7 +341,7 @@ def main() -> None:
         return
     found = _ROWS[given.row](given)
     _say(json.dumps({"row": given.row, "dbos": version("dbos"), "sqlite": sqlite3.sqlite_version, **found}))
-    os._exit(0)  # Do not wait for its threads, which poll.
+    os._exit(0)  # Do not wait for DBOS's threads, which poll.
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ _OPENINGS = 5
 
 
 def steps(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
-    """Return the times of steps, alone and with something else in each. The kinds of steps take turns."""
+    """Return the times of plain steps, and of steps with a commit, an event or an entry. The kinds take turns."""
     taken: dict[str, Samples] = {}
     with statelog.open(directory / "steps.state") as store:
-        for repeat in range(-1, repeats):  # The first one warms up.
+        for repeat in range(-1, repeats):  # The first turn warms up.
             for kind in ("alone", "commit", "event", "board"):
                 info = durable.run(store, timed, {"kind": kind, "steps": size}, id=f"{kind} {repeat}")
                 if repeat >= 0:
@@ -49,7 +49,7 @@ def replays(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
 
 
 def forks(directory: Path, *, size: int, repeats: int) -> tuple[Samples, int]:
-    """Return the times of forks at the last step, and the number of commits of a fork."""
+    """Return the times of forks at the last step, and the number of commits that one fork makes."""
     taken, commits = _unmeasured(), 0
     with statelog.open(directory / "fork.state") as store:
         durable.run(store, long, size, id=ID)
@@ -133,7 +133,7 @@ def suspended(directory: Path, *, size: int, seconds: float) -> SuspendedCosts:
 
 
 def _said(job: RunJob) -> str:
-    """Let a new process do a job, and return its output. The output is empty if the process dies."""
+    """Make a new process do a job, and return its output, which is empty if the process dies."""
     with started(_PARTS, 1) as (child,):
         child.say(job.line())
         return child.hear()

@@ -1,4 +1,4 @@
-"""The workflows, and a process that runs them if it has to die, wait or work.
+"""The workflows, and a process that runs them, for jobs in which a process dies, waits or works.
 
 It reads jobs from stdin, one line of JSON each. Its output depends on the kind of the job.
 """
@@ -54,7 +54,7 @@ def _reserve(transaction: Transaction, number: int) -> None:
 
 
 def _step(run: durable.Run, kind: str, number: int) -> None:
-    """Do a step of some kind."""
+    """Do a step of the given kind."""
     more: dict[str, Any] = {
         "alone": {},
         "commit": {"commit": lambda result: {"number": result}},
@@ -77,7 +77,7 @@ def timed(run: durable.Run, request: dict[str, Any]) -> list[int]:
 
 @durable.workflow
 def long(run: durable.Run, steps: int) -> int:
-    """Do steps, and return the time of the end."""
+    """Do steps, and return the time at which the last one ended."""
     for number in range(steps):
         run.step(trivial, number)
     if _dies.is_set():
@@ -159,7 +159,7 @@ def _working(store: Store, workflows: Sequence[Any], **options: Any) -> Iterator
 
 
 def _idle(job: RunJob) -> None:
-    """Print the costs of a worker whose runs all wait: memory, the opening of the file, and idling."""
+    """Print the costs of a worker whose runs all wait: its memory, the time to open the file, and its idle load."""
     began_ns = time.monotonic_ns()
     store = statelog.open(job.path)
     durable.resume_all(store, [parked])

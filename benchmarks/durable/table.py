@@ -52,7 +52,7 @@ def measure_step(bench: Bench, peer: DbosPeer) -> Result:
 
 
 def measure_replay(bench: Bench, peer: DbosPeer) -> Result:
-    """Measure the end of a run in a new process, after its process has died behind the last step."""
+    """Measure how fast a new process finishes a run whose process has died after the last step."""
     from benchmarks.durable import ours
 
     size, repeats = bench.size(_LONG, at_least=20), min(bench.repeats, _REPLAYS_MAX)
@@ -88,7 +88,7 @@ def measure_fork(bench: Bench, peer: DbosPeer) -> Result:
 
 
 def measure_send(bench: Bench, peer: DbosPeer) -> Result:
-    """Measure the time from a gate's answer, or a message in DBOS, to the next step in another process; and waiting."""
+    """Measure the time from answering a gate (in DBOS, a message) to the next step in another process, and waiting."""
     from benchmarks.durable import ours
 
     size, seconds = bench.size(_MESSAGES, at_least=5), _idle_s(bench)

@@ -93,7 +93,7 @@ def _remote_sides(setting: FleetSetting, name: str, url: str, options: dict[str,
 
 
 def measure_local(setting: FleetSetting) -> Result:
-    """Measure commits with pauses, of a store that is shipped in the background, and of one that is not."""
+    """Measure commits with pauses to a store that is shipped in the background, and to one that is not shipped."""
     checks, sides = [], []
     for pause_ms in _PAUSES_MS:
         shipped, alone = _local_sides(setting, pause_ms)
@@ -112,7 +112,7 @@ def measure_local(setting: FleetSetting) -> Result:
 
 
 def _local_sides(setting: FleetSetting, pause_ms: int) -> tuple[Samples, Samples]:
-    """Commit in long rounds, because shipping in the background would slow down both sides of shorter ones."""
+    """Commit in long rounds. In short rounds, shipping in the background would also slow down the other side."""
     texts = messages(RANDOM, MESSAGE_BYTES)
     samples = Samples(), Samples()
     count = setting.bench.size(_LOCAL_PER_REPEAT, at_least=4)
@@ -142,7 +142,7 @@ def _mean(samples: Samples) -> float:
 
 
 def measure_requests(setting: FleetSetting) -> Result:
-    """Count the requests of closing a store on one machine, and opening it on another that has all its records."""
+    """Count the requests to close a store on one machine and open it on another that already has all its records."""
     here, there = setting.fleet("moved"), setting.fleet("moved")
     for fleet in (here, there):
         with fleet.open("moved") as store:

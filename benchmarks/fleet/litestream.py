@@ -76,7 +76,7 @@ class Replica:
         return self.database.with_name(f"{self.database.name}.yml")
 
     def _write_settings(self) -> None:
-        """Write the settings as JSON, which is also YAML, for Litestream 0.3, and 0.5, which has only one replica."""
+        """Write the settings as JSON, which is also YAML. Litestream 0.3 has a list of replicas, and 0.5 only one."""
         replica: dict[str, Any] = {
             "type": "s3",
             "bucket": self.bucket,
@@ -95,7 +95,7 @@ class Replica:
 
     @contextmanager
     def shipping(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Ship the database during the `with` block, and the rest of it at the end."""
+        """Ship the database during the `with` block. At the end, ship the rest."""
         self._write_settings()
         log = self.database.with_name(f"{self.database.name}.log")
         with log.open("wb") as told:
@@ -113,7 +113,7 @@ class Replica:
             yield process
         finally:
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)  # It ships the rest.
+                process.send_signal(signal.SIGINT)  # Litestream then ships the rest.
             try:
                 process.wait(timeout=_START_S)
             except subprocess.TimeoutExpired:

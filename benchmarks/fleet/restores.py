@@ -93,7 +93,7 @@ def measure_fetch(setting: FleetSetting) -> Result:
 
 
 def _dead(job: FleetJob) -> dict[str, Any]:
-    """Let a worker do a job, and die."""
+    """Make a worker do a job, and kill it. Return its results."""
     with started(_WORKER, 1) as (worker,):
         worker.say(job.line())
         line = worker.hear()
@@ -105,7 +105,7 @@ def _dead(job: FleetJob) -> dict[str, Any]:
 
 
 def _elsewhere(setting: FleetSetting, job: FleetJob, kind: str) -> dict[str, Any]:
-    """Let a new process with an empty disk do a job, and die."""
+    """Make a new process with an empty cache folder do a job, and kill it. Return its results."""
     cache = setting.folder()
     try:
         return _dead(replace(job, kind=kind, cache=str(cache)))
@@ -128,7 +128,7 @@ def _shipped(setting: FleetSetting, full: int, count: int) -> litestream.Replica
 
 
 def _restored(setting: FleetSetting, replica: litestream.Replica, count: int) -> int:
-    """Return the nanoseconds of a restore and a select."""
+    """Return the time of a restore and a SELECT in nanoseconds."""
     target = setting.folder() / "restored.sqlite"
     began_ns = time.perf_counter_ns()
     replica.restore(target)

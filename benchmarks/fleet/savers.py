@@ -19,7 +19,7 @@ _NEEDED = {
     "langgraph.checkpoint.sqlite": "langgraph-checkpoint-sqlite",
     "langgraph.checkpoint.postgres": "langgraph-checkpoint-postgres",
 }
-"""The packages that provide the needed modules."""
+"""For each needed module, the package that provides it."""
 
 _OURS = "statelog_fleet_heads", "statelog_fleet_objects"
 _THEIRS = "checkpoints", "checkpoint_blobs", "checkpoint_writes"

@@ -72,10 +72,10 @@ def serving_buckets() -> Iterator[Buckets]:
 
 @contextmanager
 def serving_postgres() -> Iterator[str]:
-    """Serve a new cluster with the default flushes of Postgres. Yield the URL of its database.
+    """Serve a new Postgres cluster with default flushes. Yield the URL of its database.
 
     Raises:
-        SkipError: the programs of a server, or psycopg, are missing.
+        SkipError: the programs of a Postgres server, or psycopg, are missing.
     """
     is_root = os.getuid() == 0  # Postgres refuses to run as root.
     programs = ("initdb", "postgres", *(["setpriv"] if is_root else []))
@@ -115,7 +115,7 @@ def _serving(folder: Path, prefix: list[str], password: Path) -> Iterator[str]:
         _wait_for(url, server)
         yield url
     finally:
-        server.send_signal(signal.SIGINT)  # It closes the remaining connections.
+        server.send_signal(signal.SIGINT)  # Postgres then closes the remaining connections.
         server.wait(timeout=_START_S)
 
 

@@ -72,7 +72,7 @@ def measure_share(setting: FleetSetting) -> Result:
 
 
 def _at_once(hosts: Sequence[ChildProcess], jobs: Sequence[ShareJob]) -> Samples:
-    """Let all hosts count at once. Return a sample for each commit: the mean time of its host."""
+    """Make all hosts count at the same time. Return a sample for each commit: the mean time on its host."""
     for host, job in zip(hosts, jobs, strict=True):
         host.say(job.line())
     if {host.hear() for host in hosts} != {"ready\n"}:

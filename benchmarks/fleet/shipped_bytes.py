@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _BYTES_MAX = {RANDOM: 1.05, PROSE: 0.8}
 _COMMITS, _PAUSE_S = 800, 0.05
-"""Enough for Litestream's first level of compaction, which it makes every 30 s."""
+"""The commits and the pause between two. They last more than 30 s, so that Litestream makes its first compaction."""
 
 _DELAY_MS = 100
-"""The time until a commit begins to be shipped, on both sides. Litestream's default is measured as well."""
+"""The time until a commit begins to be shipped, on both sides. Litestream's default is also measured."""
 
 _DEFAULT_DELAY_MS = 1000
 
@@ -96,7 +96,7 @@ def _write(writers: list[Callable[[dict[str, Any]], object]], kinds: list[str], 
 
 
 def _sent(asked: Iterable[Asked]) -> dict[str, int]:
-    """Return the sum of the sent bytes by the second part of the objects' names."""
+    """Return the sent bytes by kind of object, which is the second part of an object's name."""
     found: dict[str, int] = {}
     for each in asked:
         part = "/".join(each.path.split("/")[2:3])
@@ -123,7 +123,7 @@ def measure_base(setting: FleetSetting) -> Result:
                 for number in range(start, stop):
                     chats[number % threads].commit({"messages": [next(texts)]})
                 if not start:
-                    store.remote.base()  # Do not count what is due before.
+                    store.remote.base()  # Exclude what was due before.
                     setting.buckets().told()
                 store.remote.base(is_fresh=not start)
                 sizes.append(_sent(each for each in setting.buckets().told() if each.path.rpartition("/")[2].isdigit()))

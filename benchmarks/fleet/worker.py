@@ -28,12 +28,12 @@ class FleetJob:
         kind: "build" writes messages. "read" takes over the store, reads the last messages, and then writes some again,
             so that the next process finds the same. "fetch" only fetches all objects that a restore needs, in parallel.
         url: the URL of the fleet.
-        options: the options of its storage.
+        options: the options of the fleet's storage.
         cache: the cache folder of this machine.
         count: the number of messages to write.
-        size_bytes: the size of their text.
-        single: the number of last messages that are shipped one by one.
-        has_base: whether a base is made before these.
+        size_bytes: the size of the text in each message.
+        single: the number of messages at the end that are shipped one by one.
+        has_base: whether a base is made before these messages.
     """
 
     kind: str

@@ -69,7 +69,7 @@ def puts(peer: SaverPeer, config: RunnableConfig, *, count: int, length: int) ->
     """Return a `put` that adds a message to a list, which has `length` messages at first."""
     coming = messages()
     found = peer.saver.get_tuple(config)
-    if found is None:  # InMemorySaver keeps every version of the list, so a whole chat is too large.
+    if found is None:  # No chat was run with InMemorySaver, which keeps every version of the list.
         last = empty_checkpoint()
         values = [next(coming) for _ in range(length)]
         at = config
@@ -106,7 +106,7 @@ def _listing(peer: SaverPeer, config: RunnableConfig, *, length: int) -> Operati
 
 
 def _naming(peer: SaverPeer, config: RunnableConfig) -> Operation:
-    """List checkpoints by config and metadata, as in a search for one."""
+    """Return an operation that lists checkpoints, and reads their configs and metadata, as a search would."""
 
     def operation() -> None:
         listed = [(each.config, each.metadata, each.parent_config) for each in peer.saver.list(config, limit=_LISTED)]
@@ -152,13 +152,11 @@ def _commits_of_a_copy(saver: StatelogSaver, config: RunnableConfig) -> int:
 
 
 def _run_chats(bench: Bench, *, count: int) -> tuple[list[Side], dict[str, RunnableConfig]]:
-    """Run the chat with each saver that stores it. Return its costs, with the closed file's size, and its threads."""
+    """Run the chat with each saver that stores it. Return the costs, with the file's size, and the configs."""
     sides, configs = [], {}
     for name in savers.names():
         with savers.opened(name, bench.directory, "chat") as peer:
-            configs[name] = SaverPeer(
-                name, peer.saver
-            ).new_config()  # Not that of the peer, because the thread is opened again.
+            configs[name] = SaverPeer(name, peer.saver).new_config()  # `peer` would delete the thread at its end.
             samples = run_chat(peer.saver, configs[name], count=count)
         sides.append(
             samples.side(f"{name}: chat", file_size_bytes=savers.file_size_bytes(name, bench.directory, "chat"))

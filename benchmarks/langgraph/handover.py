@@ -43,7 +43,7 @@ def _turn(peer: SaverPeer) -> Operation:
 
 
 def _kept_of_text(bench: Bench, turns: int) -> float:
-    """Return the size of a file relative to its text, after some turns with a retention policy, and a compaction."""
+    """Return the file's size relative to its text, after `turns` turns with a retention policy and a compaction."""
     with savers.opened(OURS, bench.directory, "kept") as peer:
         store = cast("StatelogSaver", peer.saver).store
         store.set_retention(keep_last=_KEEP_LAST)

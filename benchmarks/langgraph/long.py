@@ -62,7 +62,7 @@ class _Chat:
         self._at = self.peer.saver.put(self._at, self._last, metadata, versions)
 
     def run_turn(self) -> None:
-        """Put a turn like a graph does: the writes of its task, and then the checkpoint."""
+        """Put a turn as a graph does: the writes of its task, and then the checkpoint."""
         made = self.add_turn()
         self.peer.saver.put_writes(self._at, [("messages", made)], f"task {self.turns}")
         self.put()

@@ -31,12 +31,12 @@ POSTGRES = "PostgresSaver"
 _SUFFIXES = {OURS: ".state", SQLITE: ".sqlite", ASYNC_SQLITE: ".sqlite"}
 
 POSTGRES_URL = "STATELOG_BENCH_POSTGRES"
-"""The environment variable with the URL of a server. If it is set, PostgresSaver is compared, too."""
+"""The environment variable with the URL of a server. If it is set, PostgresSaver is also compared."""
 
 
 @dataclass(slots=True)
 class SaverPeer:
-    """A saver, and the number of its threads."""
+    """A saver, and the ids of the threads that it created."""
 
     name: str
     saver: BaseCheckpointSaver[str]
@@ -50,7 +50,7 @@ class SaverPeer:
 
 @contextmanager
 def opened(name: str, directory: Path, of_what: str) -> Iterator[SaverPeer]:
-    """Open a saver on a file, which is created if necessary. InMemorySaver has no file, PostgresSaver has a server.
+    """Open a saver on a file, which is created if necessary. InMemorySaver has no file. PostgresSaver has a server.
 
     Args:
         name: the name of the saver in this module.
@@ -81,7 +81,7 @@ def opened(name: str, directory: Path, of_what: str) -> Iterator[SaverPeer]:
 
 @asynccontextmanager
 async def opened_async(name: str, directory: Path, of_what: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
-    """Open a saver for coroutines: that of statelog, or `ASYNC_SQLITE`. Open others like `opened`."""
+    """Open a saver for coroutines: StatelogSaver, or AsyncSqliteSaver for any other name."""
     path = directory / f"{of_what}{_SUFFIXES[name]}"
     if name == OURS:
         with StatelogSaver.open(path) as ours:

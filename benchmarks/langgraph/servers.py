@@ -66,7 +66,7 @@ class _Server:
         loop.add_reader(self._connection.fileno(), self._hear)
 
     async def turn(self, turn: ServerTurn) -> ServerTurn:
-        """Return a turn when it is done. If it failed, it has an error."""
+        """Send a turn to the process. Return it when it is done, with `error` if it failed."""
         await self.there
         self._asked[turn] = future = asyncio.get_running_loop().create_future()
         try:
@@ -107,7 +107,7 @@ async def _serve_all(name: str, directory: Path, *, conversations: int, duration
     """Run conversations as fast as they are served. The processes serve turns in rotation."""
     served = _Served()
     answered = {f"conversation {number}": 0 for number in range(conversations)}
-    await _count_lost(name, directory, answered)  # This creates the file, because SQLite fails if several processes do.
+    await _count_lost(name, directory, answered)  # Create the file: SQLite fails if several processes do.
     servers = [_Server(name, directory) for _ in range(_PROCESSES)]
     await asyncio.gather(*(server.there for server in servers))
     loop = asyncio.get_running_loop()

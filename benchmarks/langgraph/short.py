@@ -65,7 +65,7 @@ def question_id(number: int) -> str:
 
 
 def _turns(peer: SaverPeer, *, threads: int, turns: int) -> Iterator[Samples]:
-    """Yield for each turn the times of all threads."""
+    """Yield, for each turn, the times that it took in all threads."""
     graph = agent(peer.saver)
     configs = [peer.new_config() for _ in range(threads)]
     for number in range(turns):

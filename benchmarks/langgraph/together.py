@@ -1,4 +1,4 @@
-"""Measures the steps of two processes on one file, each on its own thread. As a script, this module is one of them."""
+"""Measures steps of two processes on one file, each on its own thread. As a script, this module is one process."""
 
 from __future__ import annotations
 

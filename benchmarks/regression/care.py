@@ -1,4 +1,4 @@
-"""Verifying, compacting, exporting and importing a large store: how fast, and in how much memory."""
+"""Measures the speed and the memory of verifying, compacting, exporting and importing a large store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FLAT_MAX = 1.25
 
 
 def _build(path: Path, size_bytes: int) -> None:
-    """Make a store of chats, notes and files; half of its threads keep their last ten versions."""
+    """Create a store with chats, notes and files. Half of its threads keep only their last ten versions."""
     corpus = Corpus()
     number = 0
     with opened(path, flush=False) as store:
@@ -55,7 +55,7 @@ def _build(path: Path, size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _CommandRun:
-    """One run of a command: seconds, and the peak of its memory (mapped pages of the file included)."""
+    """The duration and the peak memory of one run of a command. The memory includes mapped pages of the file."""
 
     duration_s: float
     memory_mb: float
@@ -67,11 +67,11 @@ began_s = time.perf_counter()
 status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
 print(status, time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""A process starts with the peak of the one it was forked from: this one's is small."""
+"""Starts the command from a small process, because a forked process begins with the peak memory of its parent."""
 
 
 def _run(arguments: Sequence[str | Path]) -> _CommandRun:
-    """Run `statelog ...` in a process of its own."""
+    """Run `statelog ...` in its own process."""
     command = [sys.executable, "-c", _LAUNCH, sys.executable, "-m", "statelog", *map(str, arguments)]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
     status, duration_s, peak = said.stdout.split()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared(BenchWorkload):
-    """A workload, and its sides one by one."""
+    """A workload whose sides can be run one by one."""
 
     sides: tuple[str, ...]
-    """What is compared."""
+    """The names of the compared sides."""
     operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]]
-    """The sides, ready to run."""
+    """Prepares the sides, and yields the operation of each side by name."""

@@ -1,4 +1,4 @@
-"""Whether an append costs the same at a long list as at a short one."""
+"""Measures whether an append to a long list costs as little as an append to a short list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIDES = ("short", "long")
 
 @contextmanager
 def _append_sides(bench: Bench, reducer: object) -> Iterator[dict[str, Operation]]:
-    """Yield appends to a short and to a long list of one store, each a durable commit."""
+    """Yield an append to a short list and one to a long list in the same store. Each is a durable commit."""
     with opened(bench.directory / "lists.state") as store:
         threads = [store.thread(side, schema={"messages": reducer}) for side in _SIDES]
         yield {
@@ -42,7 +42,7 @@ def _append_sides(bench: Bench, reducer: object) -> Iterator[dict[str, Operation
 
 
 def _append(thread: Thread, count: int) -> Operation:
-    """Fill a list, by commits of up to 1,000 messages, and return appending one more."""
+    """Fill a list with commits of up to 1,000 messages. Return an operation that appends one message."""
     messages = Corpus().endless(_MESSAGE_BYTES)
     for start in range(0, count, _MESSAGES_PER_COMMIT):
         thread.commit({"messages": list(islice(messages, min(_MESSAGES_PER_COMMIT, count - start)))})

@@ -1,4 +1,4 @@
-"""How much of a store's file is live: what a reader of the versions that are kept can reach."""
+"""Measures how much of a store's file is live: the part that readers of the kept versions can reach."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LIVE = "live bytes: encoded nodes that kept versions reach, each once, and the e
 KEPT = "kept bytes: live bytes, and envelopes and keys of expired versions, by which the log's chain verifies"
 
 _KEY_SIZE_BYTES = 8
-"""The LSN of an expired version mostly stands in its key alone."""
+"""The size of an expired record's key. The key is the record's LSN, which the record itself mostly lacks."""
 
 
 class Live(NamedTuple):
-    """Sizes in bytes, see `LIVE` and `KEPT`."""
+    """Sizes in bytes. See `LIVE` and `KEPT`."""
 
     live: int
     kept: int
 
 
 def measure_live(store: BenchStore) -> Live:
-    """Return what a store holds that is of use, by walking all versions."""
+    """Return the live and kept bytes of a store. This reads all versions."""
     reached: dict[int, set[int]] = {}
     with store.engine.read() as view:
         roots = list(_roots(view))

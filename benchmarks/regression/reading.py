@@ -1,4 +1,4 @@
-"""Whether reading the end of a list costs the end of a list."""
+"""Measures whether reading the last items of a long list costs no more than these items."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _build(store: BenchStore, messages: list[dict[str, Any]], per_commit: int) -
 
 
 def _read_last(store: BenchStore, thread: Thread, *, is_cold: bool) -> Operation:
-    """Return reading the end, from the thread's head on; `is_cold`: every node from the file."""
+    """Return an operation that reads the last items at the thread's head. `is_cold` empties the node cache first."""
 
     def operation() -> None:
         if is_cold:

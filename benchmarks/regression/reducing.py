@@ -1,4 +1,4 @@
-"""Built-in reducers on encoded values, beside decode, merge, encode in Python."""
+"""Compares built-in reducers, which merge encoded values, with decoding, merging and encoding in Python."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ IN_PYTHON = ", in Python"
 
 @dataclass(frozen=True, slots=True)
 class _ReducerCase:
-    """One reducer, a channel's value, and a write."""
+    """One reducer, the value of a channel, and a write to merge into it."""
 
     name: str
     reducer: Reducer
     value: Any
     write: Any
     plain: Callable[[Any, Any], Any]
-    """The same merge in plain Python, in the quickest way we know."""
+    """The same merge in plain Python, as fast as we can write it."""
 
 
 def _upsert(current: list[dict[str, Any]], written: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def _cases(count: int) -> Iterator[_ReducerCase]:
 
 
 def _stored(store: BenchStore, case: _ReducerCase) -> ValueSlot:
-    """Commit a case's value; return where it is."""
+    """Commit the value of a case, and return the slot in which it is stored."""
     store.thread(case.name, schema={_CHANNEL: case.reducer}).commit({_CHANNEL: case.value})
     with session_of(store).read() as view:
         thread = view.thread_lsn(case.name)

@@ -1,4 +1,4 @@
-"""A chat of years: how large its file gets under retention, and what retention costs its commits."""
+"""Measures how large the file of a long chat becomes under retention, and how much retention slows down its commits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TURNS = 10_000
 _TURN_BYTES = 500
 _KEEP_LAST = 10
 _MESSAGES_MAX = 50
-"""Of the chat that is trimmed."""
+"""The maximum number of messages in the trimmed chat."""
 _THREADS = 8
 _LOOKS = 10
-"""How often the file is looked at, evenly over all turns."""
+"""The number of times that the file is measured, evenly spread over all turns."""
 _FILE_OF_LIVE_MAX = 2.5
 _COMPACTED_OF_LIVE_MAX = 1.3
 _FLAT_MAX = 1.05
@@ -46,11 +46,11 @@ class _ThreadUse:
     """One way to use a thread.
 
     Attributes:
-        name: of the side.
-        schema: of the thread.
-        take: one turn, given a message.
-        grows: whether the live bytes grow with every turn; if not, the log's envelopes are most of the file.
-        threads: how many take turns.
+        name: the name of the side.
+        schema: the schema of the threads.
+        take: takes one turn: writes the given message to a thread.
+        grows: whether the live bytes grow with every turn. If not, most of the file consists of the log's envelopes.
+        threads: the number of threads, which take turns.
     """
 
     name: str
@@ -107,7 +107,7 @@ def _measure_size(bench: Bench) -> Result:
 
 @dataclass(slots=True)
 class _RetainedSizes:
-    """File size and `Live` at each look; at the last, and after a compaction."""
+    """The file size and the live bytes: each time that the file was measured, and after a compaction."""
 
     samples: Samples
     looks: list[tuple[int, Live]]
@@ -180,7 +180,7 @@ _DURABILITIES: tuple[Durability, ...] = ("commit", "interval")
 
 @contextmanager
 def _cost(bench: Bench, durability: Durability) -> Iterator[dict[str, Operation]]:
-    """Yield appends to a chat without and with a policy, each long since begun."""
+    """Yield an append to a long chat without a policy, and one to a long chat with a policy."""
     messages = Corpus().endless(_TURN_BYTES)
     with ExitStack() as stack:
         operations: dict[str, Operation] = {}

@@ -1,4 +1,4 @@
-"""Whether going back, and branching off, cost the same whatever there is."""
+"""Measures whether rollbacks and forks cost the same in a large thread as in a small one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _DOCUMENT_BYTES = 10_000
 _DOCUMENTS_PER_COMMIT = 1000
 _SMALL = (100, 1)
 _BIG = (100_000, 10_000)
-"""Versions, and documents of 10 KB in the state."""
+"""The number of versions, and the number of documents of 10 KB in the state."""
 _PER_REPEAT = 40
 
 _ROLLBACK_SIDES = ("small", "big", "smallest commit, small", "smallest commit", "big, warm")
 _WARM_TARGETS = 10
-"""Versions whose records and pages stay in the processor's caches: what a rollback costs but for cold memory."""
+"""The number of versions to roll back to in the warm case. Their records and pages stay in the processor's caches."""
 _FORK_SIDES = ("small", "big")
 
 
 def _build(path: Path, versions: int, documents: int) -> None:
-    """Make a thread whose every version holds all the documents and a step count."""
+    """Create a thread with many versions. After the first commits, every version has all documents and a step count."""
     corpus = Corpus()
     with opened(path, flush=False) as store:
         thread = store.thread("agent", schema={"documents": operator.add, "step": operator.add})
@@ -45,7 +45,7 @@ def _build(path: Path, versions: int, documents: int) -> None:
         for _ in range(thread.version + 1, versions):
             thread.commit({"step": 1})
     with opened(path) as store:
-        store.thread("agent").commit({"step": 1})  # flushes what the building left to the system
+        store.thread("agent").commit({"step": 1})  # Flush what was written without flushes.
 
 
 def _big(bench: Bench) -> tuple[int, int]:
@@ -75,12 +75,12 @@ def _rollbacks(bench: Bench) -> Iterator[dict[str, Operation]]:
             _rollback(big, count),
             *commits,
             _rollback(big, _WARM_TARGETS),
-        )  # each finds the other store in the caches
+        )  # Each operation finds the caches filled by the other store.
         yield dict(zip(_ROLLBACK_SIDES, operations, strict=True))
 
 
 def _rollback(thread: Thread, count: int) -> Operation:
-    """Return a rollback to any version there was, each time another; to choose it is no part of it."""
+    """Return an operation that rolls back to a different random version each time. Versions are chosen beforehand."""
     corpus = Corpus()
     versions = thread.version
     targets = itertools.cycle([corpus.below(versions) for _ in range(count)])

@@ -1,4 +1,4 @@
-"""All workloads of this folder, in the order of README's table."""
+"""All workloads of this folder, in the order of the table in the README."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ WORKLOADS = {
         care.COPIES,
     )
 }
-"""By name."""
+"""The workloads by name."""

@@ -89,7 +89,7 @@ class AccessMiddleware:
         return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - the address is compared, not bound
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
-        """Redirect a request with the token, and set a cookie instead. Refuse a request that has neither."""
+        """Redirect a request with the token, and set the cookie. Refuse a request with neither token nor cookie."""
         query = _query(scope)
         cookie = f"statelog-{self._port}"
         for name, value in query:
