@@ -1,6 +1,6 @@
-"""Replaces the file of a store in use by a new file with other records.
+"""Replaces the file of a store in use by a new file with changed records.
 
-A rewrite holds the writer lock from its first read to the rename, so nobody commits meanwhile. Unlike after a
+A rewrite holds the writer lock from its first read to the rename, so nobody can commit during a rewrite. Unlike after a
 compaction, a process that had the old file open cannot follow to the new file, because its cached records do not match
 the new ones. The word `PURGED` in the old file tells such a process that its handles have ended. If a rewrite is
 interrupted, the path names either the old file or the new file, and that file is complete.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _SEARCHED_SIZE_BYTES = 8 * 1024 * 1024
 _OVERLAP_SIZE_BYTES = 256 * 1024
-"""The overlap of two searched parts, so that the search finds a text on their border."""
+"""The overlap of consecutive parts that `check` searches, so that it finds a text that crosses their border."""
 
 
 class NewFile:
@@ -70,7 +70,7 @@ class NewFile:
         self._last_lsn = lsn
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record that was appended already. The memory is valid until the next record is appended."""
+        """Return a view of an appended record, or None. The view is valid until the next record is appended."""
         found = self._appender.transaction.get(keys.encode_lsn(lsn), db=self._table(LOG_TABLE))
         if found is None:
             return None
@@ -107,14 +107,14 @@ def rewrite_file(
     check: Callable[[bytes], None],
     swapped: Callable[[], None],
 ) -> int:
-    """Replace the file of a store by a file with other records. Return the size of the new file in bytes.
+    """Replace the file of a store by a file with changed records. Return the size of the new file in bytes.
 
     Args:
         file: the LMDB file.
         wal: the write-ahead log.
         fill: reads the old file and fills the new file. If it raises, the old file stays.
         check: called with all bytes of the new file, in parts that overlap. If it raises, the old file stays.
-        swapped: called after the new file has taken the path, before anybody can commit to the new file.
+        swapped: called after the new file was renamed to the path, before anybody can commit to it.
 
     Raises:
         ...: the errors of `compact_file`.
@@ -131,7 +131,7 @@ def rewrite_file(
             file.locks.writing(timeout_s),
         ):
             file.locks.file.check()
-            # The new file may be larger, because a redaction may be longer than the secret.
+            # Reserve space, because the new file may be larger: a redaction may be longer than the secret.
             spare_size_bytes = os.fstat(file.locks.descriptor).st_size
             with (
                 ReadTransaction(file) as snapshot,

@@ -1,8 +1,8 @@
 """The LMDB file: LMDB opened on the data file, its map, and the gate that every transaction passes.
 
 LMDB cannot change its map while a transaction is open, must not be used across `fork`, and refuses every call after a
-failed write of a meta page. In these cases, the gate is shut, and no transaction may begin. This module does not import
-the write-ahead log or the disk reserve. It calls them through `Hooks`.
+failed write of a meta page. To resize the map, to fork, or to reopen LMDB, the gate is shut, and no transaction may
+begin. This module does not import the write-ahead log or the disk reserve. It calls them through `Hooks`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ _BEGIN_ATTEMPTS = 3
 _PAGE_SIZE_BYTES = 4096
 
 _OPENINGS_MAX = 10
-"""The maximum number of attempts to open LMDB while other threads close its lock file."""
+"""The maximum number of attempts to open LMDB. An attempt fails if another thread closes LMDB's lock file during it."""
 
 _SPARE_READS = 0
-"""The number of ended read transactions that LMDB's binding keeps. Keeping one would save 80 ns for each read. But an
-exiting forked child would free the parent's slot in the reader table, and then the parent could not read.
+"""The number of ended read transactions that LMDB's Python binding keeps for reuse. Keeping one would save 80 ns for
+each read. But an exiting forked child would free the slot of the parent's kept transaction in the reader table, and
+then the parent could not read.
 """
 
 
@@ -76,8 +77,8 @@ class LmdbHandles:
     Attributes:
         descriptor: a descriptor of the data file.
         lock_file: the lock file, or None if LMDB has none open because it may not write.
-        reader_lock: one word. If it is not 0, a process is taking a slot of the reader table; call `await_reader_lock`
-            first.
+        reader_lock: one word. While it is not 0, a process is taking a slot of the reader table. Call
+            `await_reader_lock` before taking one.
         map_address: the address of LMDB's map. It is 0 until it is needed, because the map can move.
         seen: the pages of the index that are known to be in use; see `kernels.page_in_use`.
         mac: computes the MACs of the records and rows. None if the store has no key.
@@ -151,7 +152,7 @@ class _Unopened:
     """A stand-in for LMDB's environment while a file is being opened."""
 
     def begin(self, *_arguments: Any) -> lmdb.Transaction:
-        raise lmdb.Error("it is being opened")  # This error has no code, so the caller waits at the gate.
+        raise lmdb.Error("it is being opened")  # The error has no code, so `begin_again` waits at the gate.
 
     def close(self) -> None:
         """Close nothing."""
@@ -168,7 +169,7 @@ class Hooks(NamedTuple):
 
     Attributes:
         follow: opens the file that has replaced this one in a compaction. See `StoreFile.follow`.
-        release_pins: ends the snapshot pins within the given time in seconds.
+        release_pins: ends the snapshot pins. The argument is a timeout in seconds.
         release_dead_readers: frees reader slots of dead processes.
         note_opened: is called after LMDB was opened and before any transaction begins.
         map_size_bytes: returns the size of the map for the next opening.
@@ -193,12 +194,14 @@ class LmdbFile:
         active_transactions: the transactions that are open, or about to begin.
         is_shut: whether transactions must not begin, because LMDB is closed, or is being reopened or resized.
         is_forked: whether this object is a forked child's copy of its parent's object.
-        gate: the lock of a thread that shuts the gate. A thread that needs both locks takes `write_lock` first.
-        write_lock: the lock of the writing thread, from before its transaction begins until its commit is accounted
-            for.
-        writer_thread: the identity of the thread that has a write transaction open, or 0.
-        moved: a mapped word. It is `MOVED` if a compaction by any process has replaced this file or is about to do so.
-        follows_purge: whether this process has purged the file itself, so that it may continue with the new file.
+        gate: the lock that a thread holds while it shuts the gate. A thread that needs `write_lock` too takes that
+            first.
+        write_lock: the lock that the writing thread holds, from before its transaction begins until the outcome of its
+            commit is recorded.
+        writer_thread: the id of the thread that has a write transaction open, or 0.
+        moved: the mapped word of the file (`file/moved.py`). It is `MOVED` if a compaction in any process has replaced
+            this file or is about to do so.
+        follows_purge: whether this process itself has purged the file, so that it may continue with the new file.
         fence: the error that commits of this process raise, if this process has fenced the file.
         drain_timeout_s: how long a thread that shuts the gate waits for transactions to end. Reads are short by
             contract.
@@ -240,12 +243,12 @@ class LmdbFile:
     # --- what transactions check ----------------------------------------------------
 
     def translate(self, error: lmdb.Error) -> StatelogError:
-        """Return statelog's exception for an error of LMDB."""
+        """Return the statelog exception for an error raised by LMDB."""
         return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:
-        """Translate the errors of LMDB and the operating system in the `with` block into statelog's exceptions."""
+        """Translate errors that LMDB or the operating system raises in the `with` block into statelog's exceptions."""
         try:
             yield
         except lmdb.Error as error:
@@ -254,7 +257,7 @@ class LmdbFile:
             raise translate_os(error, path=self.path) from error
 
     def forked_error(self) -> ForkedError:
-        """Return the error of a child that uses its parent's store."""
+        """Return the error for a forked child that uses its parent's store."""
         message = f"{self.path} was opened before this process was forked: open it again in the child"
         return ForkedError(message, path=str(self.path))
 
@@ -293,7 +296,7 @@ class LmdbFile:
 
     @property
     def is_purged(self) -> bool:
-        """Whether a purge of another process has replaced this file. This process must not follow to the new file."""
+        """Whether another process has replaced this file by a purge. This process must not follow to the new file."""
         return self.moved[0] == PURGED and not self.follows_purge and not self.locks.file.is_kept()
 
     def is_writing(self) -> bool:
@@ -311,7 +314,7 @@ class LmdbFile:
         active = self.active_transactions
         while True:
             active.discard(transaction)
-            if self.is_shut and is_owned(self.gate):  # This thread would wait for itself.
+            if self.is_shut and is_owned(self.gate):  # Raise an error, because this thread would wait for itself.
                 message = f"{self.path} cannot be used by a signal handler that interrupted its opening or closing"
                 raise UsageError(message, path=str(self.path))
             with self.gate:
@@ -325,7 +328,7 @@ class LmdbFile:
     def begin_again(
         self, transaction: Ending, error: lmdb.Error, begin: Callable[[], lmdb.Transaction]
     ) -> lmdb.Transaction:
-        """Begin LMDB's transaction again after `error`, if the cause can be removed. Otherwise raise `error`."""
+        """Begin LMDB's transaction again after `error` if its cause can be removed. Otherwise raise `error`."""
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):
@@ -352,7 +355,7 @@ class LmdbFile:
 
         Raises:
             StoreReplacedError: the file was replaced. Facts: path.
-            StorageError: the file belongs to another store. Facts: path.
+            StorageError: the file now contains a different store. Facts: path.
             ...: the errors of `StoreFile.open`.
         """
         if not self.read_only:
@@ -370,7 +373,7 @@ class LmdbFile:
         self.is_shut = False
 
     def check_key(self, key: StoreKey | None) -> None:
-        """Check the key with which this process opens the store once more.
+        """Check the key that was given for one more opening of the store in this process.
 
         Raises:
             StoreKeyError, ForgeryError: the errors of `statelog.format.header.check_key`. Facts: path.
@@ -388,7 +391,7 @@ class LmdbFile:
             self.shut_gate()
             try:
                 self._hooks.release_pins(self.lock_timeout_s)
-                # The gate is shut until handles are set.
+                # With None, the gate stays shut if the reopening fails.
                 handles, self.handles = self.handles, None  # type: ignore[assignment]
                 if handles is not None:
                     handles.close()
@@ -397,7 +400,7 @@ class LmdbFile:
                 self.is_shut = self.handles is None
 
     def set_map_size(self, size_bytes: int) -> None:
-        """Let LMDB's map end at `size_bytes`, or after the last used page, whichever is later.
+        """Make LMDB's map end at `size_bytes`, or after the last used page, whichever is later.
 
         This ends all transactions, including the snapshot pin, so the next writer makes a checkpoint (J2).
 
@@ -418,7 +421,7 @@ class LmdbFile:
                 self.is_shut = False
 
     def shut_gate(self, timeout_s: float | None = None) -> None:
-        """Let no transaction begin, and wait until none is open. The caller holds `gate`.
+        """Keep transactions from beginning, and wait until none is open. The caller holds `gate`.
 
         Raises:
             UsageError: a transaction did not end in time.
@@ -438,7 +441,7 @@ class LmdbFile:
             raise UsageError(f"{self.path}: a transaction is still open", path=str(self.path))
 
     def forget_mapped(self) -> None:
-        """Drop the mapped word, which keeps a descriptor of the file open."""
+        """Drop the mapped word, because its map keeps a descriptor of the file open."""
         self.moved = NOT_MOVED
 
     def close(self) -> None:
@@ -446,16 +449,20 @@ class LmdbFile:
         if self.handles is not None:
             self.handles.close()
         descriptor = self.locks.descriptor
-        # Close the descriptor right after LMDB, because openings assume that a user of the file has LMDB open.
+        # Close the descriptor right after LMDB: a process that opens the store assumes that every process with the data
+        # file open also has LMDB open.
         if descriptor >= 0:
             self.locks.descriptor = -1
             os.close(descriptor)
 
 
 def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[LmdbHandles, dict[str, Any]]:
-    """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open` does."""
+    """Check the file, and open LMDB and the tables. Return the handles and the fields of the header.
+
+    Raises the errors of `LmdbFile.open`.
+    """
     locks, path, read_only = file.locks, file.path, file.read_only
-    _check_path(locks, path)  # Check this, because LMDB would create a missing file.
+    _check_path(locks, path)  # Check before opening, because LMDB would create a missing file.
     handles = _open_lmdb(file, max_size_bytes, sync=False)
     try:
         _check_path(locks, path)  # Check again, because LMDB opens a path and may have opened another file.
@@ -464,7 +471,7 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[LmdbHandles, dic
             # Check the key before the upgrade. A header that this release cannot read counts as one without a key.
             fields = {} if is_older(header, read_only=True) else _decode_header(header, path)
             mac = _check_key(fields, file.key, path)
-            # LMDB itself flushes this transaction, because an older format has no WAL.
+            # Let LMDB itself flush the upgrade (`sync=True`), because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
             raw, tables = handles.raw, handles.tables
@@ -527,7 +534,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHand
             subdir=False,
             readonly=file.read_only,
             create=False,
-            # This mode is for a lock file that was just removed.
+            # LMDB uses this mode only if it creates a lock file, because somebody has just removed ours.
             mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,
             sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
             max_readers=READER_SLOTS,
@@ -545,7 +552,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHand
             if raw is not None:
                 raw.close()
             if lock_file is not None:
-                lock_file.close()  # Close it after LMDB, which would otherwise lose its locks.
+                lock_file.close()  # Close this last: closing it while LMDB is open would release LMDB's locks.
     return handles
 
 
@@ -580,7 +587,7 @@ def _check_key(header: dict[str, Any], key: StoreKey | None, path: Path) -> Stor
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Add the path of the store to an error about its header."""
+    """Add the path of the store to errors about its header that the `with` block raises."""
     try:
         yield
     except (CorruptionError, FormatError, StoreKeyError) as error:

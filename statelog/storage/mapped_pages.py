@@ -1,8 +1,8 @@
-"""Release of the mapped pages that an operation touches while it reads a whole store.
+"""Releases the mapped pages that an operation touches while it reads a whole store.
 
 LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel reclaims
-it. This is harmless, but a gigabyte looks alarming. So an operation that reads a whole store releases the pages from
-time to time. They stay in the page cache.
+it. This is harmless, but a process that seems to use a gigabyte looks alarming. So an operation that reads a whole
+store releases the pages from time to time. They stay in the page cache.
 
 Releasing a private map discards what the process has written into it, for example the addresses that the dynamic loader
 has written into a library. So this module releases only shared maps. Of the store's maps, it releases only LMDB's own,
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile, LmdbHandles
 
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
-"""The number of bytes that are read before the pages are released."""
+"""How many bytes an operation reads before it releases the pages."""
 
 MAPPED_AROUND_BYTES = 64 * 1024
-"""The number of bytes that Linux maps around a page that is touched: up to 16 pages."""
+"""The number of bytes that Linux maps when one page is touched: the page and its neighbours, up to 16 pages."""
 
 _DONT_NEED = 4
 """The value of MADV_DONTNEED on Linux."""
@@ -38,18 +38,21 @@ _SHARED = "r--s"
 
 
 class MappedPages:
-    """A count of the bytes that this process has read through the map of one LMDB file, and of a file that it fills."""
+    """Counts the bytes read through the map of one LMDB file, and releases the mapped pages from time to time.
+
+    An operation that fills a new file also counts the bytes of that file.
+    """
 
     __slots__ = ("_file", "_filled", "_read_bytes")
 
     def __init__(self, file: LmdbFile, filled: int | None = None) -> None:
-        """Start counting. `filled` is the descriptor of a new file that only the calling thread has mapped."""
+        """Begin to count. `filled` is the descriptor of a new file that only the calling thread has mapped, or None."""
         self._file = file
         self._filled = filled
         self._read_bytes = 0
 
     def read(self, size_bytes: int) -> None:
-        """Count bytes that were read in one place, and release the pages from time to time."""
+        """Count `size_bytes` consecutive bytes that were read. Release the pages if enough bytes were read."""
         self._read_bytes += size_bytes + MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES:
             self._read_bytes = 0

@@ -1,16 +1,17 @@
-"""A walk over the pages of one snapshot of a store's file, without LMDB.
+"""Walks over the pages of one snapshot of a store's file, without LMDB.
 
-LMDB does not check its pages, and neither records nor seals cover them. Even if every value is valid, two trees may
-lead to one page, or a page may be both in use and listed as free. Readers do not notice such damage, but the next
-commits would overwrite live pages. So the walk checks every page of a snapshot:
+LMDB does not check its pages, and neither records nor seals cover the structure of the pages. Even if every value is
+valid, two trees may lead to one page, or a page may be both in use and listed as free. Readers do not notice such
+damage, but the next commits would overwrite live pages. So the walk checks every page of a snapshot:
 
 E2. A page contains its own number, its nodes fill it, and its keys ascend within the bounds that its parent sets. All
     leaves of a tree are equally deep. A long value has at least as many pages as it needs.
-E3. Every page from the third to the last is in one tree, once, or on the free list, once. E4. The number of entries,
-the pages of each kind and the depth of a tree match its record. Only the record of the free list
-    has flags and the page size.
+E3. Every page from the third to the last occurs exactly once, either in a tree or on the free list.
+E4. The entry count, the page counts of each kind and the depth of a tree match the tree's record. Only the record of
+    the free list has flags and the page size.
 
-LMDB reuses no page of a snapshot that a reader has. So the walk needs only an open read transaction and its meta page.
+While a read transaction is open, LMDB does not reuse the pages of its snapshot. So the walk needs only an open read
+transaction and its meta page.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class LongValue(NamedTuple):
 
 @dataclass(slots=True)
 class _TreeCounts:
-    """The counts of a walk in one tree."""
+    """The depth, pages and entries that a walk has found in one tree."""
 
     depth: int = 0
     branch_pages: int = 0
@@ -100,7 +101,7 @@ class PageWalk:
     Args:
         file: the bytes of the whole file.
         meta: the snapshot's meta page.
-        lists_all: yield every node of a leaf, not only long values, tables, and the nodes of the free list.
+        lists_all: list every node of a leaf page, not only long values, tables, and the nodes of the free list.
     """
 
     def __init__(self, file: mmap.mmap | bytes, meta: Meta, *, lists_all: bool = False) -> None:
@@ -154,7 +155,7 @@ class PageWalk:
         return True
 
     def _note_read(self) -> None:
-        """Count a read page, and sometimes release the mapped pages. Touching a page maps those around it, too."""
+        """Count a read page, and sometimes release the mapped pages. Touching a page also maps its neighbours."""
         self._read_bytes += MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
             self._read_bytes = 0
@@ -209,7 +210,7 @@ class PageWalk:
     def _children(
         self, number: int, nodes: list[PageNode], depth: int, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        """Yield the page, depth and bounds of each child, the last child first, as the walk's stack needs them."""
+        """Yield the page, depth and key bounds of each child. The last child comes first, for the stack of the walk."""
         for index in range(len(nodes) - 1, -1, -1):
             node = nodes[index]
             least = self.data(number, node.key_at, node.key_size) if index else low
@@ -256,7 +257,7 @@ class PageWalk:
         return LongValue(tree, number, pages, node.value)
 
     def _note_free(self, leaf: int, data: bytes) -> None:
-        """Mark the pages that one commit has freed. `data` has their count, and then their numbers, descending."""
+        """Mark the pages that one commit has freed. `data` has a count, then the page numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
             self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")

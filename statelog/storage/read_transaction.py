@@ -43,14 +43,14 @@ encode_lsn = Struct(">Q").pack
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
-"""The value that stands for no page."""
+"""A page number that no page has."""
 
 _ENTRIES_MAX = 1 << 48
-"""A count above that of any file. A larger count is damaged."""
+"""More entries than any file can have. If LMDB reports more, the count is damaged."""
 
 _ROWS_FIRST = 4
-"""The number of rows that a scan reads first. Many scans need only one row. Each further read takes four times as many
-rows.
+"""The number of rows in the first read of a scan, because many scans need only one row. Each further read takes four
+times as many rows as the read before.
 """
 _ROWS_MAX = 256
 
@@ -69,7 +69,7 @@ _ENDED = _Ended()
 class ReadTransaction:
     """A consistent snapshot of the store, for use in one `with` statement.
 
-    It must be short, because LMDB reuses no page that was freed since it began.
+    A transaction must be short, because while it is open, LMDB reuses no page that is freed after it began.
     """
 
     __slots__ = ("_borrowed", "_file", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
@@ -77,13 +77,14 @@ class ReadTransaction:
     _raw: Any  # An lmdb.Transaction; None before it has begun.
     _leaf: int  # The number of the leaf page of the index that was checked last.
     snapshot_id: int
-    """The commit whose pages are read. With 0, no page is checked against the free list."""
+    """The number of the commit whose pages are read. If 0, pages are not checked against the free list."""
     _may_own_pages = False
 
     def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
         """Prepare a transaction.
 
-        `view_of` creates the value of the `with` statement from this transaction. The default value is the transaction.
+        `view_of` is called with this transaction, and returns the value for `with ... as`. By default, that value is
+        the transaction.
         """
         self._file = file
         self._view_of = view_of
@@ -97,8 +98,8 @@ class ReadTransaction:
         Raises:
             ForkedError: this process was forked since the store was opened.
             ClosedError: the store is closed.
-            StoreReplacedError: its file was removed or replaced at least 20 ms ago. Facts: path.
-            LimitError: more transactions read at once than the store has slots for.
+            StoreReplacedError: the store's file was removed or replaced. The check is made every 20 ms. Facts: path.
+            LimitError: more transactions read at once than the reader table has slots.
             StoreLockedError: another process was stopped while it took a slot. Facts: path, timeout_s.
         """
         file = self._file
@@ -117,7 +118,7 @@ class ReadTransaction:
             if now_s >= identity.look_at_s and not identity.look_again(now_s):
                 active.discard(self)
                 file.follow()
-                while file.has_moved:  # Another compaction has replaced the file in the meantime.
+                while file.has_moved:  # Another compaction may replace the file during `follow`.
                     file.follow()
                 file.locks.file.check()
                 file.pass_gate(self)
@@ -150,11 +151,12 @@ class ReadTransaction:
             if self._borrowed:
                 self._take_back()
         finally:
-            if not self._file.is_forked:  # In a forked child, the slot in the reader table is the parent's.
+            # In a forked child, the slot in the reader table belongs to the parent, so do not free it.
+            if not self._file.is_forked:
                 raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot when the last reference goes away.
                 raw.abort()
                 self._file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # An owner of this object must not keep a compacted file open.
+            self._handles = NO_HANDLES  # Drop the handles, so that this object does not keep a compacted file open.
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._file.translate(error) from error
 
@@ -172,12 +174,12 @@ class ReadTransaction:
 
     @property
     def handles(self) -> LmdbHandles:
-        """The handles of the file that is read. A transaction that began before a compaction reads the old file."""
+        """The handles of the file that this transaction reads: the old file if it began before a compaction."""
         return self._handles
 
     @property
     def id(self) -> int:
-        """LMDB's number of the last commit in the snapshot. For a write transaction, its own number."""
+        """LMDB's number of the last commit in the snapshot, or of a write transaction itself."""
         number: int = self._raw.id()
         return number
 
@@ -199,8 +201,8 @@ class ReadTransaction:
     def lend_log(self, lsn: int) -> memoryview | None:
         """Return a record as `get_log` does, but without a check of its MAC.
 
-        Use this method to read nodes, whose integrity is checked otherwise. The digest of a node is in its parent, and
-        the digest of a root is in the body of a record whose MAC was checked.
+        Use this method to read nodes, whose integrity is checked in a different way: the digest of a node is in its
+        parent, and the digest of a root is in the body of a record whose MAC was checked.
         """
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
@@ -216,7 +218,7 @@ class ReadTransaction:
             mac.check_record(lsn, self._raw.get(encode_lsn(lsn), None, self._log))
 
     def give_back(self, record: memoryview) -> None:
-        """Release a record that `get_log` has lent, so that a reader of the whole log holds one record at a time."""
+        """Release a record that `get_log` returned, so that a reader of the whole log holds one record at a time."""
         record.release()
         if self._borrowed and self._borrowed[-1] is record:
             self._borrowed.pop()
@@ -265,7 +267,7 @@ class ReadTransaction:
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
         """Return the joined bytes of the records with the given keys, and the records' sizes.
 
-        Return None if one is missing.
+        Return None if any record is missing.
 
         Raises:
             ForgeryError: the errors of `get_log`.
@@ -285,7 +287,7 @@ class ReadTransaction:
             CorruptionError: the number of records differs from this LSN. Facts: lsn.
         """
         last = self._last_key()
-        # L1: LSNs are dense from 1. With a damaged last key, the next record would be appended at the wrong LSN.
+        # L1: LSNs are dense from 1. If the last key were damaged, the next record would be appended at the wrong LSN.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)
@@ -307,8 +309,8 @@ class ReadTransaction:
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
         """Yield all records as (LSN, record), in lists of `size_bytes` or a little more. `check_log` checks their MACs.
 
-        A list is valid until two more lists are requested. No more records are yielded than LMDB counts, because damage
-        may chain pages in a ring.
+        A list is valid until two more lists are requested. At most one record more than LMDB counts is yielded, so that
+        the scan ends even if damage has linked pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
         cut = None if self._handles.mac is None else -RECORD_MAC_SIZE_BYTES
@@ -368,8 +370,8 @@ class ReadTransaction:
                 self._check_leaf(lent)
                 raise _out_of_order(key)
             rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
-            # Read the rows one by one: a writer may change the rows ahead, and the error of a damaged row names its
-            # key.
+            # Read the rows one by one in two cases: a writer may change later rows during the scan, and the error for a
+            # damaged row must name its key.
             if rows is None:
                 self._check_leaf(lent)
                 payload = self._unseal(key, cursor.value())
@@ -381,7 +383,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # A damaged branch page leads elsewhere.
+                raise _out_of_order(last)  # A damaged branch page leads the search for this key to a different place.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)
@@ -389,7 +391,7 @@ class ReadTransaction:
     def _read_rows(
         self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
     ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-        """Return the rows from the key `lent` to the end of its page, and whether the prefix ends in that page.
+        """Return the rows from the key `lent` to the end of its page, and whether no later page has the prefix.
 
         Return None if a row is damaged, or cannot be checked here. The caller then reads the rows one by one.
         """
@@ -411,8 +413,8 @@ class ReadTransaction:
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
         """Move to the first key at or after `bound`. Return False if there is none.
 
-        If a key is damaged, LMDB's search finds a key beside it (E6). So this method checks the seal, the order and the
-        page of the next lower key. The caller checks the key that was found.
+        If a key is damaged, LMDB's search misses it and finds a neighbour (E6). So this method checks the seal, the
+        order and the page of the next lower key. The caller checks the key that was found.
         """
         found = cursor.set_range(bound)
         if cursor.prev() if found else cursor.last():
@@ -457,12 +459,12 @@ class ReadTransaction:
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
-        """Yield the sizes of key and value of the first entries of the index, in order, without checking them."""
+        """Yield (key size, value size) of the first index entries, in order, without checking the entries."""
         pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
         return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key that begins with `prefix`, and its payload."""
+        """Return the greatest key that begins with `prefix`, and its payload, or None."""
         last = next(self.scan_batches(prefix, reverse=True, count=1), None)
         return None if last is None else last[0]
 
@@ -472,19 +474,17 @@ class ReadTransaction:
         return counts
 
     def _take_back(self) -> None:
-        """Release the lent views. This fails if C code still uses one, which is a bug of statelog."""
+        """Release the lent views. This fails if C code still uses a view, which would be a bug in statelog."""
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()
 
 
 def _find_in_use(handles: LmdbHandles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
-    """Return the number of the index page that contains `lent`.
+    """Return the number of the index page that contains `lent`, or a negative number if a write transaction may own it.
 
-    It is negative if the page may be a write transaction's own.
-
-    A damaged page number may lead to an older copy of the page, with valid seals. LMDB has freed that copy, so the free
-    list reveals it (E3).
+    A damaged page number in a branch page may lead to an older copy of a page, with valid seals. LMDB has freed that
+    copy, so the free list reveals it (E3).
 
     Raises:
         CorruptionError: the page is free. Facts: key.

@@ -1,4 +1,4 @@
-"""Recovery: opening a store that was not closed restores its durable snapshot and replays the WAL.
+"""Recovers a store that was not closed when it is next opened: restores its durable snapshot, and replays the WAL.
 
 Recovery does the same after a killed process and after a power failure. Every acknowledged commit is in the snapshot or
 in the WAL, and recovery uses nothing else. If recovery is interrupted, the next opening starts it again, because
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import StoreWriter
 
     Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
-    """A function that writes records into a transaction, from an LSN on, with the index rows derived from them.
+    """A function that writes records, from an LSN on, into a transaction, with the index rows derived from the records.
 
     It returns False, and writes nothing, if the records do not continue the log.
     """
 
 _REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
-"""The size of the records that a replay writes in one transaction."""
+"""The size of the records after which a replay begins a new transaction."""
 
 
 class UnrecoveredError(Exception):
-    """The error of opening a store read-only if it was not closed and no process has it open."""
+    """Raised when a store is opened read-only that was not closed and that no process has open."""
 
 
 def is_unclean(path: Path, descriptor: int) -> bool:
@@ -71,7 +71,7 @@ def is_unclean(path: Path, descriptor: int) -> bool:
 
 
 def check_before_recovery(path: Path, descriptor: int) -> None:
-    """Raise an error if the file is not a store, before sidecar files are created. Recovery checks a store with a WAL.
+    """Raise an error if the file is not a store, before sidecar files are created. If it has a WAL, recovery checks it.
 
     Raises:
         FormatError, CorruptionError: the errors of `check_file`. Facts: path.
@@ -81,7 +81,7 @@ def check_before_recovery(path: Path, descriptor: int) -> None:
 
 
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
-    """Return True if no process has the store open, and it was not closed or its compaction was interrupted."""
+    """Return True if a store was not closed, or its compaction was interrupted, and no writing process has it open."""
     is_unfinished = read_dirty_flag(descriptor) is not None or read_word(descriptor) == SUCCESSOR
     return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
 
@@ -89,7 +89,7 @@ def waits_for_recovery(path: Path, descriptor: int) -> bool:
 def recover(writer: StoreWriter, replay: Replay) -> int:
     """Open LMDB on the data file, and recover it first if it was not closed. Return the number of replayed records.
 
-    The caller holds the lock of openings.
+    The caller holds the opening lock (`FileLocks.opening`).
 
     Raises:
         JournalMissingError: the store was not closed, and its WAL is missing. Facts: path.
@@ -142,7 +142,7 @@ def abandon_journal(path: Path) -> Abandoned | None:
 
     Raises:
         StoreNotFoundError, AccessError, StorageError: the file cannot be opened for writing. Facts: path.
-        StoreLockedError: another process has it open. Facts: path.
+        StoreLockedError: another process has the store open. Facts: path.
     """
     try:
         descriptor = open_file(path, os.O_RDWR)
@@ -181,7 +181,7 @@ def count_beyond(journal: Path, lsn: int) -> int:
 
 
 def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
-    """Write records into a transaction, without index rows. Return True."""
+    """Write records into a transaction, without index rows. Return False if they do not continue the log."""
     if lsn != transaction.last_lsn() + 1:
         return False
     for offset, record in enumerate(records):
@@ -207,7 +207,7 @@ def _read_wal(path: Path, data: int) -> _Content | None:
     try:
         descriptor = open_journal(path)
     except FileNotFoundError:
-        check_file(data, path)  # The flag may have any value in a file that is not a store.
+        check_file(data, path)  # First make sure that the file is a store, because otherwise the flag means nothing.
         raise missing_error(path) from None
     try:
         slot = _newest_slot(path, descriptor, session)
@@ -225,11 +225,11 @@ def _read_wal(path: Path, data: int) -> _Content | None:
 
 
 def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
-    """Return the newest slot.
+    """Return the newest slot of the session.
 
-    An epoch begins after the slot of the previous epoch was flushed (J3). So if one slot is unreadable, and the WAL has
-    a group of the epoch after that slot's, the slot was damaged, not torn. Using the other slot would lose acknowledged
-    commits.
+    An epoch begins only after the slot of the previous epoch was flushed (J3). So if the slot of epoch n is unreadable,
+    and the WAL has a group of epoch n + 1, the slot was damaged, not torn. Using the older slot would lose acknowledged
+    commits, so raise CorruptionError.
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots and is_of_older_build(descriptor):
@@ -245,8 +245,8 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
 def _read_groups(path: Path, descriptor: int, slot: SnapshotSlot, flushed: int) -> list[CommitGroup]:
     """Return the groups of the commits since the snapshot of `slot`.
 
-    An unflushed group may be torn. If the extent or a later group records a group as flushed, its commit was
-    acknowledged. If such a group is incomplete, it was damaged.
+    An unflushed group may be torn. But if the flushed extent or a later group says that a group was flushed, its commit
+    may have been acknowledged. If that group is incomplete, it was damaged, so raise CorruptionError.
     """
     found: list[CommitGroup] = []
     behind: list[CommitGroup] = []
@@ -272,8 +272,8 @@ def _remove_leftover(file: LmdbFile) -> None:
         check_leftover(path, descriptor, file.store_id)
     finally:
         os.close(descriptor)
-    # The process that cleared the flag may have died before its flush. Clear it again and flush it. Otherwise a power
-    # failure could restore the flag after the WAL was removed.
+    # Clear the flag again and flush it, because the process that cleared it may have died before its flush. Otherwise a
+    # power failure could restore the flag after the WAL was removed.
     clear_dirty_flag(data)
     flush_file(data)
     remove_journal(path)
@@ -289,12 +289,12 @@ class _Recovery:
         self._groups = content.groups
         self._put = replay
         self._replayed = 0
-        """The number of replayed records, including those of a failed commit, which may have overwritten pages."""
+        """The number of replayed records. It includes those of a failed commit, which may have overwritten pages."""
 
     def run(self) -> int:
-        """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
+        """Write the meta page of the durable snapshot over both meta pages, and replay the groups.
 
-        If the data file does not belong to the WAL, restore its meta pages.
+        If recovery fails before it has replayed a record, restore the former meta pages.
         """
         file, slot = self._file, self._slot
         data = file.locks.descriptor
@@ -304,13 +304,14 @@ class _Recovery:
         try:
             self._open_restored()
             self._open_records()
-            # Let the map grow, because acknowledged commits may need the reserve.
+            # Let the map grow to the whole quota, because acknowledged commits may need the reserve.
             file.set_map_size(file.max_size_bytes)
             self._replay()
             file.set_map_size(self._writer.disk_reserve.commit_size_bytes_max)
         except BaseException as error:
             if not self._replayed and read_dirty_flag(data) is not None:
-                with contextlib.suppress(OSError):  # This loses nothing, because the flag and the WAL remain.
+                # A failure here loses nothing, because the flag and the WAL remain.
+                with contextlib.suppress(OSError):
                     put_metas_back(data, slot.meta, before)
             found = file.translate(error) if isinstance(error, lmdb.Error) else error
             if isinstance(found, ForgeryError):
@@ -342,7 +343,7 @@ class _Recovery:
             ]
 
     def _replay(self) -> None:
-        """Commit the records of the groups again, flush the data file, and remove the WAL."""
+        """Commit the records of all groups again, flush the data file, and remove the WAL."""
         wal, was_off = self._writer.wal, self._writer.wal.is_off
         pin = self._file.handles.begin_read()
         wal.is_off = True
@@ -357,7 +358,7 @@ class _Recovery:
         self._remove_wal(is_flushed=not was_off)
 
     def _replay_some(self, groups: Sequence[CommitGroup]) -> int:
-        """Replay groups in one transaction, and return their number."""
+        """Replay as many groups as one transaction takes, and return their number."""
         transaction = WriteTransaction(self._writer)
         transaction.begin()
         done = count = size_bytes = 0

@@ -1,8 +1,8 @@
 """The registry of store files: one store file for each file that this process has open.
 
 LMDB uses POSIX locks, which belong to the process, so opening a file twice in one process would break them. A second
-opening therefore shares the store file of the first. The keys are real paths, and device and inode numbers, because a
-hard link leads to the same file.
+opening therefore shares the store file of the first. The registry finds it by its real path, or by its device and inode
+numbers, because a hard link leads to the same file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RegisteredFile(Protocol):
     references: int
 
     def follow(self) -> None:
-        """Continue with the file by which a compaction has replaced this one."""
+        """Continue with the file that has replaced this one in a compaction."""
 
     def shut(self) -> None:
         """Close the store file."""
@@ -73,9 +73,9 @@ def acquire(
     """Return the store file at `path`, with one more reference.
 
     Args:
-        path: symbolic links are followed.
-        make: a function that creates the store file of a file that is not open yet. It gets the real path and a
-            descriptor, and owns the descriptor.
+        path: the path of the data file. Symbolic links are followed.
+        make: creates the store file if the data file is not open yet. It gets the real path and a descriptor, which it
+            then owns.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
         key: the key of a new store, or None for a store without a key.
@@ -83,7 +83,8 @@ def acquire(
     with _lock:
         real = real_path(path)
         opened = _find(real)
-        if opened is not None and opened.lmdb_file.closed:  # An earlier close was interrupted.
+        # An earlier close was interrupted after it closed LMDB, so complete it.
+        if opened is not None and opened.lmdb_file.closed:
             _end(opened)
             opened = None
         for _ in range(_ATTEMPTS):
@@ -101,7 +102,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
     Raises:
         StoreNotFoundError: the path is relative, and the working directory was removed. Facts: path.
-        AccessError, StorageError: the operating system refuses for another reason. Facts: path.
+        AccessError, StorageError: the operating system reports a different error. Facts: path.
     """
     try:
         return Path(os.path.realpath(path))
@@ -120,7 +121,7 @@ def _make(
     create: bool,
     key: StoreKey | None,
 ) -> RegisteredFile | None:
-    """Open a file that is not open yet. Return None if another process has replaced the file meanwhile."""
+    """Open a file that is not open yet. Return None if another process has replaced the file during the opening."""
     descriptor = open_data_file(real, writable=writable, create=create, key=key)
     try:
         opened = make(real, descriptor)
@@ -173,8 +174,8 @@ def _find(real: Path) -> RegisteredFile | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StoreReplacedError: the file was moved away while it is open here, or was replaced while the former file is in
-            use. Facts: path.
+        StoreReplacedError: this process has the file open that was at this path, but the file was moved away, or was
+            replaced and is still in use. Facts: path.
     """
     former = _by_path.get(real)
     try:
@@ -195,7 +196,7 @@ def _find(real: Path) -> RegisteredFile | None:
         return former
     if opened is None and former is not None:
         try:
-            former.lmdb_file.locks.file.is_kept()  # Mark the former file as lost, so that its users get an error.
+            former.lmdb_file.locks.file.is_kept()  # This marks the former file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None
@@ -218,7 +219,8 @@ def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | 
         os.close(descriptor)
         message = f"{real} is not a regular file"
         raise FormatError(message, path=str(real))
-    if writable and status.st_nlink > 1:  # A creation may have been killed between the calls of link and unlink.
+    # A process that was killed while creating the store may have left the temporary name of the file.
+    if writable and status.st_nlink > 1:
         remove_leftovers(real)
     return descriptor
 

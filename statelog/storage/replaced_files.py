@@ -1,4 +1,4 @@
-"""Removal of the sidecar files of a file that a compaction has replaced, before the new file is used."""
+"""Removes the sidecar files of a data file that a compaction has replaced, before the new file is used."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 
 def finish_move(path: Path, descriptor: int) -> None:
-    """Remove the sidecar files of the former data file, if a compaction has replaced that file by this one.
+    """If a compaction has replaced the former data file by this one, remove the sidecar files of the former file.
 
     Other processes may still have the former file open. They will notice that they have to open the new one. LMDB's
-    lock file and the shared state belong to the former file. The WAL of the former file is a leftover. The caller holds
-    the lock of openings of this file for writing, and has opened nothing except the file itself.
+    lock file and the shared state belong to the former file. The WAL of the former file is a leftover, which recovery
+    removes. The caller holds the opening lock of this file for writing, and has opened nothing except the file itself.
 
     Raises:
-        StorageError, ...: the system refuses. Facts: path.
+        StorageError, ...: the operating system reports an error. Facts: path.
     """
     word = read_word(descriptor)
     if word not in SUCCEEDED and word != SUCCESSOR:
         return
     try:
         if word == SUCCESSOR:
-            # Flush the name first. Otherwise a power failure could restore the former file without its WAL.
+            # Flush the file name before removing anything. Otherwise a power failure could restore the former file
+            # without its WAL.
             make_name_durable(path)
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)

@@ -1,4 +1,4 @@
-"""Sizes and counts of an open store."""
+"""Collects sizes and counts of an open store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTEMPTS = 5
 
 
 class TableStatistics(NamedTuple):
-    """The entries of one table, the depth of its tree, and its pages by kind."""
+    """The entry count of one table, the depth of its tree, and its page counts by kind."""
 
     entries: int
     depth: int
@@ -34,13 +34,13 @@ class TableStatistics(NamedTuple):
 
 
 class ReaderStatistics(NamedTuple):
-    """A process with open read transactions. LMDB reuses no page that was freed since the oldest one began.
+    """A process with open read transactions. LMDB reuses no page that was freed since the oldest of them began.
 
     Attributes:
         process_id: the id of the process, which may be dead.
         reads: the number of its open read transactions.
-        commits_behind: the number of LMDB's commits since the oldest one began. One of LMDB's commits may contain
-            several commits of statelog.
+        commits_behind: the number of LMDB commits since the oldest of these transactions began. One LMDB commit may
+            contain several statelog commits.
     """
 
     process_id: int
@@ -51,10 +51,11 @@ class ReaderStatistics(NamedTuple):
 class StoreFileStatistics(NamedTuple):
     """Statistics of the file and its readers.
 
-    `pages_used` + `pages_free` are all pages that LMDB has taken. It reuses free pages before the file grows. `readers`
-    is the number of open read transactions of all processes, without the transaction that counts and the pins of this
-    process. `readers_by_process` has the same by process, the oldest first. Another process that has written counts as
-    a reader until it has been idle for a second, because its pin keeps pages from reuse.
+    `pages_used` + `pages_free` are all pages that LMDB has taken. LMDB reuses free pages before the file grows.
+    `readers` is the number of open read transactions in all processes, except the pins of this process and the
+    transaction that collects these statistics. `readers_by_process` has the same number for each process, the process
+    with the oldest snapshot first. Another process that has written counts as a reader until it has been idle for a
+    second, because its pin keeps pages from reuse.
     """
 
     file_size_bytes: int
@@ -70,7 +71,7 @@ class StoreFileStatistics(NamedTuple):
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
     """Return the statistics as of one commit, usually the last.
 
-    It may be earlier if other processes commit without a pause.
+    If other processes commit without a pause, it may be an earlier commit.
 
     `pins` returns the numbers of the snapshots that this process pins, which do not count as readers.
     """
@@ -101,7 +102,7 @@ def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple
 
 
 def table_statistics(stat: dict[str, Any]) -> TableStatistics:
-    """Return the counts that LMDB reports of a table."""
+    """Return the counts that LMDB reports for a table."""
     return TableStatistics._make(stat[field] for field in TableStatistics._fields)
 
 
@@ -119,12 +120,12 @@ def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[R
 
 
 def numbers_read(handles: LmdbHandles) -> list[int]:
-    """Return LMDB's numbers of the snapshots that any process reads."""
+    """Return LMDB's transaction number of each snapshot that some process reads."""
     return [number for _process_id, number in _slots_read(handles)]
 
 
 def _slots_read(handles: LmdbHandles) -> list[tuple[int, int]]:
-    """Return the process id and the snapshot's number for each open read.
+    """Return the process id and LMDB's transaction number for each open read transaction.
 
     LMDB lists the slots as text: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if
     a slot is only reserved.

@@ -1,6 +1,6 @@
 """The sidecar files of a data file: the write-ahead log (WAL), the shared state, and LMDB's lock file.
 
-A foreign file with one of their names is neither read nor overwritten nor removed.
+A foreign file with the name of a sidecar file is neither read nor overwritten nor removed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
 
     Raises:
         FileNotFoundError: there is no WAL, and `store` was not given.
-        FormatError: its name is taken by something that is not a regular file. Facts: path, journal.
-        AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the WAL.
+        FormatError: something other than a regular file has the WAL's name. Facts: path, journal.
+        AccessError, StoreFullError, StorageError: the operating system reports an error. Facts: path (of the WAL).
     """
     return open_own(path, journal_path(path), store=store)
 
@@ -64,7 +64,7 @@ def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
 def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> int:
     """Open `own`, a sidecar file of the store at `path`.
 
-    Raises the errors of `open_journal`, whose fact `journal` is then `own`.
+    Raises the errors of `open_journal`. Their fact `journal` is the path `own`.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -82,7 +82,7 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
 
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
-    """Return the error of a store whose sidecar file needs a name that another file has."""
+    """Return the error for a store whose sidecar file needs a name that the foreign file `other` has."""
     message = f"{other} {what}, and {path} needs this name for its own file: move the other file elsewhere"
     return FormatError(message, path=str(path), journal=str(other))
 
@@ -116,7 +116,7 @@ def removed_error(path: Path) -> JournalMissingError:
 
 
 def misfit_error(path: Path, what: str) -> CorruptionError:
-    """Return the error of an unclosed store that its WAL cannot recover."""
+    """Return the error for a store that was not closed and that its WAL cannot recover."""
     way_out = (
         "`statelog salvage` saves the undamaged records of both files, `statelog recover --without-journal`"
         " continues with"
@@ -126,7 +126,7 @@ def misfit_error(path: Path, what: str) -> CorruptionError:
 
 
 def _of_both(kind: type[Error], path: Path, what: str) -> Error:
-    """Return an error about a store and its WAL. The name of the WAL replaces the braces in `what`."""
+    """Return an error about a store and its WAL. The WAL's name replaces the `{}` in `what`."""
     journal = journal_path(path)
     return kind(f"{path} {what.replace('{}', journal.name)}", path=str(path), journal=str(journal))
 
@@ -148,7 +148,8 @@ def check_before_creation(path: Path) -> None:
     except OSError:
         return
     is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
-    if not is_empty and not path.exists():  # Check this last, because another process may create the store meanwhile.
+    # Check `path` last, because another process may be creating the store and its WAL.
+    if not is_empty and not path.exists():
         raise in_the_way_error(path, journal, "belongs to a store that does not exist, or to no store")
 
 
@@ -162,11 +163,12 @@ def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | No
         A descriptor, or None if LMDB reads without a lock file because the file system is read-only.
 
     Raises:
-        FormatError: a store, a symbolic link, or something other than a regular file has its name. LMDB would overwrite
-            it, or the target of the link. Facts: path, journal.
-        StoreReplacedError: it belongs to an earlier data file of this path, which is still in use, or other processes
-            use another lock file. Facts: path.
-        AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the lock file.
+        FormatError: a store, a symbolic link, or something other than a regular file has the lock file's name. LMDB
+            would overwrite it, or the target of the link. Facts: path, journal.
+        StoreReplacedError: the lock file belongs to an earlier data file of this path, which is still in use, or other
+            processes use a different lock file. Facts: path.
+        AccessError, StoreFullError, StorageError: the operating system reports an error. Facts: path (of the lock
+            file).
     """
     lock_file = lock_path(path)
     try:
@@ -214,7 +216,7 @@ def rename_aside(own: Path) -> Path:
 
 
 def refuse_store(path: Path, own: Path, descriptor: int) -> None:
-    """Raise FormatError if the file with the name of a sidecar file is a store. Facts: path, journal."""
+    """Raise FormatError if `own`, which has the name of a sidecar file, is a store. Facts: path, journal."""
     start = os.pread(descriptor, _META_MAGIC_AT + len(_MAGIC), 0)
     if start[_META_MAGIC_AT:] == _MAGIC and not start.startswith(_MAGIC):
         raise in_the_way_error(path, own, "is a store")

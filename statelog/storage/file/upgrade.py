@@ -1,4 +1,4 @@
-"""Upgrade of a store of an older format in place, when it is opened. `format/upgrades.py` has the steps."""
+"""Upgrades a store in an older format in place, when it is opened. `format/upgrades.py` has the steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Tables:
-    """The tables of a write transaction, in the form that upgrade steps use."""
+    """Gives upgrade steps access to the tables of a write transaction."""
 
     def __init__(self, transaction: lmdb.Transaction, handles: Mapping[bytes, Any]) -> None:
         self._transaction = transaction
@@ -47,9 +47,9 @@ class _Tables:
 
 
 def is_older(header: bytes | None, *, read_only: bool) -> bool:
-    """Return True if the store must be upgraded or refused, because its format is older than this release's or unknown.
+    """Return True if the store's format is older than this release's or unknown, so it must be upgraded or refused.
 
-    A read-only store may have any format whose contents this release fully understands.
+    For a read-only store, return False for every format that this release can read without an upgrade.
     """
     version = _version_of(header)
     return version != FORMAT_VERSION and not (read_only and version >= FORMAT_VERSION_READ_MIN)
@@ -70,7 +70,7 @@ def upgrade(
     read_only: bool,
     lock_timeout_s: float,
 ) -> None:
-    """Upgrade a store that is older than this release to its format, in one transaction.
+    """Upgrade a store from an older format to the format of this release, in one transaction.
 
     `raw` is an environment that flushes each commit. `mac` computes the MACs of a store that has a key.
 

@@ -3,10 +3,10 @@
 The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Waiting processes get it in
 order of arrival. If its owner dies, the next process gets the lock and is told to repair the store.
 
-On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. There, waiting processes poll, in any
-order. Such a lock belongs to the process, so a process may have only one `WriterLock` for a file. Closing any other
-descriptor of the file releases the lock. This is harmless: such a system has no OFD locks either, so only one process
-at a time has the store open for writing (`locks.py`).
+On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. There, waiting processes poll, and
+get the lock in any order. Such a lock belongs to the process, so a process may have only one `WriterLock` for a file.
+Closing any other descriptor of the file releases the lock. This is harmless: such a system has no OFD locks either, so
+only one process at a time has the store open for writing (`locks.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 FILE_SIZE_BYTES: Final = 4096
 PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
-"""The first bytes of the page of a mutex. They are defined in native/writer_lock.c."""
+"""The first bytes of a page that contains a mutex. native/writer_lock.c defines them."""
 
 _SLICE_MS: Final = 50
 _SLICE_S: Final = _SLICE_MS / 1000
-"""The longest time in C without a check for signals, such as Ctrl-C."""
+"""The longest time that C code waits before Python checks for signals, such as Ctrl-C."""
 
 _PAUSE_S_MIN: Final = 0.00005
 _PAUSE_S_MAX: Final = 0.00025
@@ -48,7 +48,7 @@ _HELD_AT: Final = 0
 _ABANDONED_AT: Final = 1
 
 _pages_kept: list[WriterPage] = []
-"""Pages that stay mapped, because a thread that did not own the lock dropped it."""
+"""Pages that stay mapped, because their `WriterLock` was freed by a thread that did not own the lock."""
 
 
 class WriterLock:
@@ -85,10 +85,10 @@ class WriterLock:
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
-        """Whether an owner has died and no process has repaired the store since."""
+        """Whether a former owner has died and no process has repaired the store since."""
         try:
             if is_first:
-                # Write real zeros, because a full disk could not fill a hole later.
+                # Write real zeros: if the file had a hole, a write to it would fail later on a full disk.
                 os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)
             self._place = self._open(descriptor, is_first=is_first)
         except OSError as error:
@@ -96,9 +96,9 @@ class WriterLock:
             raise StorageError(message, path=str(path)) from error
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        """Abandon a lock that is still owned while its page is mapped.
+        """If the lock is still owned, mark it as abandoned before its page is unmapped.
 
-        The kernel cannot mark it as abandoned after the page is unmapped.
+        The kernel cannot do this after the page is unmapped.
         """
         place = self._place
         if isinstance(place, WriterPage) and self._pid == getpid() and not place.abandon():
@@ -129,7 +129,7 @@ class WriterLock:
             else:
                 self.needs_repair = False
         except BaseException:
-            place.give_back(False)  # An interrupt may come just after the lock was acquired.
+            place.give_back(False)  # An interrupt may come just after the lock was acquired, so release it.
             raise
         return self.needs_repair
 
@@ -151,9 +151,9 @@ class WriterLock:
         return status != LOCK_BUSY
 
     def mark_repaired(self) -> None:
-        """Record that this owner has repaired the store after another owner died.
+        """Record that this process has repaired the store after a former owner died.
 
-        Until then, each new owner has to repair it.
+        Until this is called, each new owner has to repair the store.
         """
         self._usable_place().mark_repaired()
         self.needs_repair = False
@@ -162,8 +162,9 @@ class WriterLock:
         """Release the lock. Do nothing if it is not held.
 
         Args:
-            goes_on: let this process keep its turn if it acquired the lock again within 200 us the last time, because a
-                change of process costs as much as a commit. The turn ends after 2 ms, or after 200 us without a write.
+            goes_on: let this process keep its turn if it last acquired the lock within 200 us after releasing it,
+                because handing the lock to a different process costs as much as a commit. The turn ends after 2 ms, or
+                after 200 us without a write.
 
         Raises:
             UsageError: another thread has acquired the lock.
@@ -229,7 +230,7 @@ class WriterLock:
 
 
 class _LockedByte:
-    """The lock of a system without robust mutexes: a locked byte whose value shows whether its owner released it."""
+    """The lock on a system without robust mutexes: a locked byte, whose value shows whether the owner released it."""
 
     __slots__ = ("_at", "_descriptor", "is_held")
 
@@ -260,7 +261,7 @@ class _LockedByte:
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
-        # This process may own the lock without a record of it.
+        # Unlock even if `is_held` is False, because an interrupt may have come just after the byte was locked.
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)
         return LOCK_OWNED
 

@@ -1,1 +1,1 @@
-"""Wake-ups across processes: a commit notifies waiters."""
+"""Wake-ups across processes: a commit wakes the waiters of all processes."""

@@ -1,8 +1,9 @@
 """The slot file: the file beside a store that holds the slots of waiters. The first waiter creates it.
 
 The slots are not in LMDB's lock file, because LMDB may initialise that file at any time, and closing it would release
-LMDB's locks. All processes that see the store's directory can share the slot file, in any container. Some processes may
-still not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
+LMDB's locks. Processes in different containers can share the slot file if they see the store's directory. Some
+processes may still not share it. To detect their commits, each commit adds its number of records to a count in the
+file, and `SlotFile` compares this count with the growth of the log.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 SLICE_S = 0.05
-"""The longest sleep on a slot, and the time after which a committing process looks again for a missing file."""
+"""The longest sleep on a slot, and the time after which a committing process looks for a missing file again."""
 
 _LOOK_S = 0.5
-"""The time after which a process with an open slot file checks again whether the file still exists."""
+"""The time between two checks by a process with an open slot file that the file still exists."""
 
 _COUNT_S = 0.25
-"""The time within which a commit is counted in the file. By then, its process would have found the file if it could."""
+"""The time after which a commit that is not counted in the file counts as unreached.
+
+Within this time, its process would have found the file if it could.
+"""
 
 _COUNTS = 1 << 64
 
@@ -54,7 +58,7 @@ def wake_path(path: Path) -> Path:
 
 
 def identity_of(own: str) -> tuple[int, int] | None:
-    """Return device and inode of the file at the path `own`, or None if there is none."""
+    """Return the device and inode of the file at the path `own`, or None if there is no file."""
     try:
         status = os.lstat(own)
     except OSError:
@@ -66,14 +70,14 @@ def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile 
     """Map the file at the path `own`. Return None if it cannot be trusted, or is not a wake-up file.
 
     Raises:
-        OSError: there is no file, or the operating system refuses to create it.
+        OSError: there is no file, or it cannot be created.
     """
     flags = os.O_RDWR | _FLAGS
     descriptor = open_side_file(own, flags, store) if create else open_file(own, flags)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in {store.st_uid, os.geteuid()}:
-            return None  # Any user may put a file there. Trust only the store's owner and this user.
+            return None  # Any user may put a file there, so trust only files of the store's owner and of this user.
         if not _is_own(descriptor):
             return None
         if status.st_size < kernels.WAKE_FILE_SIZE_BYTES:
@@ -89,7 +93,7 @@ def map_wake_file(own: str, store: os.stat_result, *, create: bool) -> WakeFile 
 
 
 def remove_wake_file(path: Path) -> None:
-    """Remove the wake-up file of a store that no other process has open. Keep another file of its name."""
+    """Remove the wake-up file of a store that no other process has open. Keep a foreign file with the same name."""
     with contextlib.suppress(OSError):
         descriptor = open_file(wake_path(path), os.O_RDONLY | _FLAGS)
         try:
@@ -104,7 +108,7 @@ class SlotFile:
 
     Attributes:
         file: the mapped file, or None.
-        look_at_s: when to check again whether the file exists and is the same.
+        look_at_s: when to check again whether the path still leads to the mapped file.
     """
 
     def __init__(self, file: LmdbFile) -> None:
@@ -114,11 +118,11 @@ class SlotFile:
         self._path = str(wake_path(file.path))
         self._mapped_at_s = 0.0
         self._suspect: tuple[int, float] | None = None
-        """A commit that is not counted yet: the number of uncounted records before it, and when it was seen."""
+        """A commit that is not counted yet: the number of uncounted records before it, and the time it was noticed."""
         self._is_unreached = False
 
     def slots(self, *, create: bool) -> kernels.WakeSlots | None:
-        """Return the slots, or None if there is no file. With `create`, try to create it. Raises nothing."""
+        """Return the slots, or None if there is no usable file. With `create`, try to create the file."""
         file, now_s = self.file, time.monotonic()
         if now_s < self.look_at_s and not (create and file is None):
             return None if file is None else file.slots
@@ -146,26 +150,26 @@ class SlotFile:
     # --- commits that do not reach the file -----------------------------------------------
 
     def note_no_file(self) -> None:
-        """Record that a commit was made without a file."""
+        """Record that a commit was made while there was no file to count it in."""
         self._is_unreached = True
 
     @property
     def unreached(self) -> bool:
-        """Whether a process that does not share the file has committed."""
+        """Whether a process that does not share the file has committed, so that its commits wake nobody."""
         with contextlib.suppress(StatelogError):
             self.settle_suspicion(None)
         return self._is_unreached
 
     def gap(self, slots: kernels.WakeSlots) -> int:
-        """Return the number of records of the log that the file does not count. Commits are counted a little late."""
+        """Return the number of log records that are not counted in the file. A commit counts them shortly after it."""
         noted = slots.noted()
         gap = (self.last_lsn() - noted) % _COUNTS
         return gap - _COUNTS if gap >= _COUNTS // 2 else gap
 
     def commit_number(self) -> int | None:
-        """Return LMDB's number of the last commit, which costs little, or None if it is not known now."""
+        """Return LMDB's number of the last commit, or None if it is not known now. This is faster than `last_lsn`."""
         file = self._file
-        with contextlib.suppress(lmdb.Error, AttributeError):  # The store is closed, or is being opened again.
+        with contextlib.suppress(lmdb.Error, AttributeError):  # Return None if the store is closed or being reopened.
             if not file.has_moved:
                 return int(file.handles.raw.info()["last_txnid"])
         return None
@@ -176,10 +180,10 @@ class SlotFile:
             return transaction.last_lsn()
 
     def settle_suspicion(self, gap: int | None) -> None:
-        """Decide whether a commit has not reached the file. A commit has some time to be counted.
+        """Decide whether a commit has not reached the file, once the time to count it is over.
 
         Args:
-            gap: the number of uncounted records before a commit that is not counted; None if there is no such commit.
+            gap: the number of uncounted records before a new uncounted commit. None if there is no new one.
         """
         now_s = time.monotonic()
         if gap is not None and now_s >= self._mapped_at_s + _COUNT_S and self._suspect is None:
@@ -193,13 +197,13 @@ class SlotFile:
 
 
 def _is_own(descriptor: int) -> bool:
-    """Return True if a file is a wake-up file, or the beginning of one: zeros."""
+    """Return True if a file begins like a wake-up file, or with zeros like an unfinished one."""
     start = os.pread(descriptor, len(_MAGIC), 0)
     return start == _MAGIC or not any(start)
 
 
 def _lengthen(descriptor: int, size_bytes: int) -> None:
-    """Allocate the whole file, because a process that writes into a hole on a full disk would be killed."""
+    """Allocate all blocks of the file: a process that writes into a mapped hole on a full disk would be killed."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, kernels.WAKE_FILE_SIZE_BYTES)
     else:

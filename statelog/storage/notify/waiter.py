@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
-"""The time within which a commit counts its records in the file. Meanwhile, the waiter polls every `_DOUBT_SLICE_S`."""
+"""How long a waiter gives an uncounted commit to be counted in the file. It then polls every `_DOUBT_SLICE_S`."""
 
 STALE_MS = 1000
 """The time in milliseconds after which wake-ups skip a waiter that has not renewed its slot."""
 
 
 class Waiter:
-    """A context manager: one thread that waits for commits. `Wake.enter` describes the arguments."""
+    """One thread that waits for commits, as a context manager. `Wake.enter` describes the arguments."""
 
     def __init__(self, slot_file: SlotFile, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
         self._ticket = 0
@@ -63,7 +63,7 @@ class Waiter:
 
     @property
     def ticket(self) -> int:
-        """The ticket, which is lower for earlier waiters; 0 without a slot."""
+        """The place in the order of waiters: earlier waiters have lower tickets. 0 without a slot."""
         return self._ticket
 
     @ticket.setter
@@ -84,7 +84,7 @@ class Waiter:
         self._describe()
 
     def draw_ticket(self) -> int:
-        """Return a ticket for another waiter that arrives now; 0 without a slot."""
+        """Return the ticket of a waiter that would arrive now, or 0 without a slot."""
         return 0 if self._slots is None or self._place is None else self._slots.draw_ticket()
 
     def ring(self) -> None:
@@ -94,7 +94,7 @@ class Waiter:
             slots.call(place)
 
     def was_called(self) -> bool:
-        """Renew the slot, and return True if the waiter was notified. A waiter with a bell calls this to poll."""
+        """Renew the slot, and return True if the waiter was notified. A waiter with a bell polls with this method."""
         slots, place = self._slots, self._place
         if slots is None or place is None or self._slot_file.slots(create=True) is not slots:
             return self.pass_slice(0.0)
@@ -123,15 +123,15 @@ class Waiter:
         return self._place is not None
 
     def is_first(self) -> bool:
-        """Return True if no other waiter with the same subject came earlier, or if this is unknown."""
+        """Return True if no waiter with the same subject arrived earlier, or if this is unknown."""
         slots, place = self._slots, self._place
         return slots is None or place is None or slots.is_first(place, stale_ms=STALE_MS)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until notified. Return False if the time is up.
 
-        This includes notifications since the waiter entered, or since the last return of this method. A wake-up may be
-        spurious.
+        Notifications that came since the waiter entered, or since this method last returned, also count. A wake-up may
+        be spurious.
 
         Raises:
             ClosedError, ForkedError: the store cannot be used.
@@ -145,7 +145,7 @@ class Waiter:
                 return False
 
     def pass_slice(self, timeout_s: float, longest_s: float = SLICE_S) -> bool:
-        """Wait like `wait`, for at most `longest_s` seconds."""
+        """Wait as `wait` does, but at most `longest_s` seconds."""
         timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else longest_s)
         slots, place = self._slots, self._place
         if slots is None or place is None:
@@ -156,7 +156,7 @@ class Waiter:
         if status == kernels.WAKE_WOKEN:
             return True
         if status == kernels.WAKE_LOST or self._slot_file.slots(create=True) is not slots:
-            self._leave()  # The waiter may have missed a notification of the lost slot.
+            self._leave()  # Return True, because the waiter may have missed a notification of the lost slot.
             self._take_slot()
             return True
         return self._is_unreached(slots)
@@ -203,7 +203,7 @@ class Waiter:
             self._doubt_at_s = 0.0
 
     def _leave(self) -> None:
-        """Release the slot, and forward a pending wake-up that this waiter has not received."""
+        """Release the slot. If it has a wake-up that this waiter has not received, forward it to the next waiter."""
         slots, place = self._slots, self._place
         self._slots = self._place = None
         if slots is not None and place is not None and os.getpid() == self._process_id and slots.leave(place):

@@ -2,10 +2,11 @@
 
 Each waiter has a slot in the wake-up file beside the store, with a word to sleep on. A commit notifies the slots whose
 masks overlap the mask of its changes. It may also wake the first waiter whose subject fits. The first waiter creates
-the file. Committing processes look for it from time to time.
+the file. Committing processes look for the file from time to time.
 
-Some processes may not share the file: it cannot be created, belongs to another user, has no free slot, or a sandbox has
-its own copy. In these cases, waiters poll the log, which always works. `SlotFile` detects commits of such processes.
+Some processes may not share the file: it cannot be created, belongs to a different user, has no free slot, or a sandbox
+has its own copy. In these cases, waiters poll the log, which always works. `SlotFile` detects commits of such
+processes.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 ANY = 1
-"""The mask of waiters that wait for any flushed record."""
+"""The mask of waiters for any flushed record."""
 
 EVERY_SEGMENT = 1 << 63
-"""The mask of waiters that wait for any key of the board. Each commit that changes a key sets this bit."""
+"""The mask of waiters for any key of the board. Each commit that changes a key sets this bit."""
 
 _SEGMENT_BITS = 62
 
@@ -46,7 +47,7 @@ def segment_bit(segment: str) -> int:
 
 
 class Wake:
-    """A notifier of the waiters of one store. It also creates waiters."""
+    """Creates the waiters of one store, and notifies them."""
 
     def __init__(self, file: LmdbFile, flushed_lsn: Callable[[], int]) -> None:
         self.slot_file = SlotFile(file)
@@ -81,7 +82,7 @@ class Wake:
             self._pending.append((lsn, mask))
 
     def tell_flushed(self, lsn: int) -> None:
-        """Notify the waiters deferred up to `lsn`, because the log is flushed up to there."""
+        """Make the notifications that were deferred up to `lsn`, because the log is flushed up to that record."""
         if self._pending and self._pending[0][0] <= lsn:
             self.notify(0, lsn)
 
@@ -96,7 +97,7 @@ class Wake:
         self.slot_file.close()
 
     def call_next(self, fits: Callable[[bytes], bool]) -> bool:
-        """Wake the first waiter whose subject fits and that was not woken yet. Return False if there is none."""
+        """Wake the first waiter whose subject fits and that is not woken yet. Return False if no waiter qualifies."""
         slots = self.slot_file.slots(create=False)
         return slots is not None and slots.call_next(fits, stale_ms=STALE_MS)
 
@@ -130,12 +131,15 @@ class Wake:
         Args:
             mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
             subject: the subject of its notifications, with up to `WAKE_SUBJECT_SIZE_BYTES_MAX` bytes.
-            bell: another waiter of the same thread. A notification of this waiter wakes it, too.
+            bell: a different waiter of the same thread. A notification of the new waiter also wakes `bell`.
         """
         return Waiter(self.slot_file, mask, subject, bell)
 
     def positions(self, *, within_s: float) -> int | None:
-        """Return the lowest position of the current and recent waiters, or None if there are none."""
+        """Return the lowest `Waiter.position` of all waiters that have renewed their slots within `within_s` seconds.
+
+        Return None if no such waiter has a position.
+        """
         slots = self.slot_file.slots(create=False)
         return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
 
