@@ -81,7 +81,7 @@ class StoreCalls:
 
     @property
     def fenced(self) -> bool:
-        """Whether any process has called `shut_off`. Then no process can commit. See `statelog.Store.fenced`."""
+        """Whether any process has called `shut_off`. If so, no process can commit. See `statelog.Store.fenced`."""
         return self._store.fenced
 
     def threads(self) -> AsyncIterator[ThreadInfo]:
@@ -499,7 +499,7 @@ class BoardCalls:
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Create an entry. Raise AlreadyExistsError if the entry exists, or the errors of `set`.
+        """Create an entry. Raises AlreadyExistsError if the entry exists, and the errors of `set`.
 
         See `statelog.Board.create`.
         """

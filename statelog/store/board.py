@@ -114,7 +114,7 @@ class Board(ReadBoard, OldBoardNames):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Create an entry. Raise AlreadyExistsError if the entry exists, or the errors of `set`."""
+        """Create an entry. Raises AlreadyExistsError if the entry exists, and the errors of `set`."""
         how = _check_how(ttl_s, priority, delay_s)
         check = partial(writes.check_absent, key, is_version_told=self._rights.may("read", key))
         return self._put(key, reducers.replace, value, how, check, fence)

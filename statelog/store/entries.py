@@ -32,7 +32,7 @@ class ClaimInfo:
     token: int
     holder: str | None
     expires: datetime
-    """The deadline by the wall clock."""
+    """The deadline as a wall-clock time."""
 
 
 class _Facts:

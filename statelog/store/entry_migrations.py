@@ -1,4 +1,4 @@
-"""Migrates the entries of the board that match a pattern to the declared version of their schema."""
+"""Migrates matching entries of the board to the declared version of their schema."""
 
 from __future__ import annotations
 

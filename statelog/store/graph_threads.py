@@ -36,7 +36,7 @@ class _HeldView:
 
 
 class GraphThreadsInView:
-    """The implementation of `statelog.search.graphs.GraphThreads`. It uses one view at a time."""
+    """Implements `statelog.search.graphs.GraphThreads` with one view at a time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Lists and releases the values of a store that checks of a guard have quarantined."""
+"""Lists and releases the values of a store that a guard's checks have quarantined."""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class AnySession(Protocol):
-    """The interface of all sessions. A store's session writes at once, a transaction's session at the end."""
+    """The interface of all sessions.
+
+    A store's session writes at once; a transaction's session writes at the end of the transaction.
+    """
 
     owner: Engine
     """The engine of the store."""

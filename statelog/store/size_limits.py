@@ -21,7 +21,7 @@ _SIZES_REMEMBERED_MAX = 100_000
 
 
 class SizeWarning(UserWarning):
-    """The warning that a channel or a state exceeds a limit of `Store.limit` that only warns."""
+    """Warns that a channel or a state exceeds a limit that `Store.limit` has set with `warns=True`."""
 
 
 class Limit(NamedTuple):

@@ -15,7 +15,7 @@ __all__ = ["GivenChannels", "StepList", "StepMap", "plain_value", "step_value"]
 
 
 def step_value(value: Any) -> Any:
-    """Return a channel's value for a step. A view of a list or dict becomes a changeable list or dict."""
+    """Return a channel's value for a step. A view of a list or dict becomes a mutable list or dict."""
     if isinstance(value, ListView):
         return StepList(value)
     return StepMap(value) if isinstance(value, MapView) else value

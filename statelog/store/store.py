@@ -103,7 +103,7 @@ class Store(Threads, OldStoreNames):
 
     @property
     def fenced(self) -> bool:
-        """Whether any process has called `shut_off`. Then no process can commit."""
+        """Whether any process has called `shut_off`. If so, no process can commit."""
         return self._engine.is_fenced
 
     @property
@@ -154,7 +154,7 @@ class Store(Threads, OldStoreNames):
         """Return the ids of all threads in order of creation. This reads less data per thread than `threads`.
 
         Args:
-            containing: only ids that have this text.
+            containing: only ids that contain this text.
         """
         if not isinstance(containing, str):
             message = f"containing must be a str, not {containing!r}"

@@ -131,7 +131,7 @@ def find_named(view: View, thread: int, name: str) -> Head | None:
 
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
-    """Return the checkpoint in the record at `lsn`, or None if the record has a different thread or has expired."""
+    """Return the checkpoint in the record at `lsn`, or None if it belongs to a different thread or has expired."""
     data = view.transaction.get_log(lsn)
     found = None if data is None else read_checkpoint(data, lsn)
     if found is not None and found[0].thread == thread:

@@ -116,7 +116,7 @@ class TypedMap(MapView):
 
 
 class TypedState(TypedMap):
-    """A state, in which each channel has its own type."""
+    """A state in which each channel has its declared type."""
 
     __slots__ = ("_readings",)
 

@@ -81,7 +81,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[PreparedWrite]
 
 
 def written_item(prepared: Sequence[PreparedWrite]) -> bytes:
-    """Return the encoded list of the written channels, sorted."""
+    """Return the encoded, sorted list of the written channels."""
     names = tuple(map(_channel_of, prepared))
     return _names.get(names) or encode_names(names)
 
@@ -96,7 +96,7 @@ _names: dict[tuple[str, ...], bytes] = {}
 
 
 def encode_names(names: tuple[str, ...]) -> bytes:
-    """Return the encoded list of some channel names, sorted."""
+    """Return the encoded, sorted list of the given channel names."""
     item = _names.get(names)
     if item is None:
         item = cbor.encode(sorted(set(names)))
