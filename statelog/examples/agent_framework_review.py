@@ -24,7 +24,7 @@ NAME = "review"
 
 @dataclass
 class Question:
-    """A question to a person."""
+    """A question for a person."""
 
     text: str
 

@@ -3,7 +3,7 @@
     python -m statelog.examples.autogen_kitchen agent.state "dinner?"
     python -m statelog.examples.autogen_kitchen agent.state "and with it?"
 
-The model is scripted: it says how many messages it has got.
+The model is a script that says which messages it has received.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TEAM = "kitchen"
 
 
 class Cook(BaseChatAgent):
-    """Counts the messages it gets."""
+    """An agent that remembers the messages that it receives."""
 
     def __init__(self) -> None:
         super().__init__("cook", "Cooks.")
@@ -37,11 +37,11 @@ class Cook(BaseChatAgent):
 
     @property
     def produced_message_types(self) -> Any:
-        """The types of its messages."""
+        """The types of the messages that it sends."""
         return (TextMessage,)
 
     async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:  # noqa: ARG002 - the framework's
-        """Answer with the number of messages."""
+        """Answer with all messages received so far."""
         self.heard += [message.content for message in messages]
         return Response(chat_message=TextMessage(content=f"heard {self.heard}", source=self.name))
 

@@ -23,12 +23,12 @@ WAIT_S: Final = 60.0
 
 
 def count(path: str, name: str, both_have_read: Barrier) -> None:
-    """Read both counters, wait until the other process has read them too, and add one."""
+    """Read both counters, wait until the other process has also read them, and add one."""
     with statelog.open(path) as store:
         board = store.board(agent=name)
         read = [board.get(key) for key in ("counts/set", "counts/update")]
         values = [0 if entry is None else entry.value for entry in read]
-        # Write in one call, because two processes write.
+        # Print in one call, so that the lines of the two processes do not mix.
         sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")
         sys.stdout.flush()
         both_have_read.wait(WAIT_S)

@@ -1,4 +1,4 @@
-"""Three agents research questions. One of them is killed while it works, and every question gets an answer.
+"""Three agents research questions. One agent is killed while it works, but every question gets an answer.
 
     python -m statelog.examples.board_research [FILE]
 
@@ -37,7 +37,7 @@ WAIT_S: Final = 60.0
 
 
 def ask_model(name: str, question: str) -> str:
-    """Stand in for a call of a model. For one agent, it never returns."""
+    """Stand in for a model call. For one agent, it never returns."""
     time.sleep(WAIT_S if name == VICTIM else 0.2)
     return f"{question}: {name} knows"
 
@@ -46,7 +46,7 @@ def research(path: str, name: str) -> None:
     """Run an agent: answer questions until none is open."""
     with statelog.open(path) as store:
         board = store.board(agent=name)
-        while board.children("tasks/open/"):  # This includes questions of other agents, which may be killed.
+        while board.children("tasks/open/"):  # This includes questions claimed by others, which may be killed.
             claim = board.claim("tasks/open/*", lease_s=LEASE_S, wait_s=0.5)
             if claim is None:
                 continue
@@ -113,7 +113,7 @@ def main(path: str) -> None:
 
 
 def check(board: Board, exit_codes: dict[str, int | None], begin: int) -> None:
-    """Assert that each question has one finding, and that another agent has answered the question of bob."""
+    """Assert that each question has one finding, and that another agent has answered bob's question."""
     assert exit_codes == {"ann": 0, VICTIM: -signal.SIGKILL, "eve": 0}
     assert board.list("tasks/**") == []
     findings = board.list("findings/*")

@@ -33,7 +33,7 @@ async def begin(path: Path) -> None:
 
 
 async def go_on(path: Path) -> None:
-    """Append that batch again, as a sender without an answer does, and another entry."""
+    """Append the batch of `begin` again, as a sender does that got no reply, and then one more entry."""
     sessions = StatelogSessionStore.open(path)
     await sessions.append(KEY, [said(1, "Refund order 7"), said(2, "quickly")])
     await sessions.append(KEY, [said(3, "please")])

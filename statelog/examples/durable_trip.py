@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 LEASE_S: Final = 1.5
-"""How long the next worker waits for a killed one. The default, 30 seconds, tolerates processes that stall."""
+"""How long the next worker waits for a killed worker. The default, 30 seconds, tolerates processes that stall."""
 
 WAIT_S: Final = 60.0
 ADDRESS: Final = "TRIP_SERVICES"
@@ -65,7 +65,7 @@ SCENARIOS: Final = (
 
 
 def call(service: str, run: str, key: str, **payload: Any) -> Any:
-    """Call a service. Raises OSError if it was not reached."""
+    """Call a service. Raises OSError if the service cannot be reached."""
     headers = {"Idempotency-Key": key, "Run": run, "Pid": str(os.getpid())}
     body = json.dumps(payload).encode()
     request = urllib.request.Request(f"{os.environ[ADDRESS]}/{service}", body, headers)  # noqa: S310 - a stub of ours
@@ -129,7 +129,7 @@ def trip(run: durable.Run, request: str) -> Any:
     """Book a trip."""
     plan = run.step_with(durable.StepOptions(retry=durable.Retry(attempts=5), timeout_s=60), ask_model, request)
     flight = run.step_with(durable.StepOptions(compensate=cancel_flight), book_flight, plan)
-    call("between", run.id, "")  # This call is only for the kill. Your workflow calls services in steps.
+    call("between", run.id, "")  # Only for the kill: a real workflow calls services in steps.
     hotel = run.step_with(
         durable.StepOptions(compensate=cancel_hotel, commit=lambda result: {"hotel": result}), book_hotel, plan
     )
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Services
 
     def do_POST(self) -> None:
-        """Answer, or kill the caller after the work of the service."""
+        """Answer, or kill the caller after the service has done its work."""
         payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         service = self.path.strip("/")
         if self.server.take(self.headers["Run"], service, self.headers["Idempotency-Key"]):
@@ -258,7 +258,7 @@ def see_through(store: statelog.Store, workers: Workers, scenario: Scenario, run
 
 
 def row(services: Services, scenario: Scenario, info: durable.RunInfo) -> str:
-    """Return a line of the table of calls. Assert that no service was called too often."""
+    """Return a row for the table of calls. Assert that no service was called too often."""
     counts = [services.calls[info.id, service] for service in SERVICES]
     for service, count in zip(SERVICES, counts, strict=True):
         once = len({"museum", "soup", "rain"}) if service == "search" else 1
@@ -271,7 +271,7 @@ def row(services: Services, scenario: Scenario, info: durable.RunInfo) -> str:
 
 
 def main(path: str) -> None:
-    """Book a trip for each place of a kill, and count the calls."""
+    """Book a trip for each scenario, and count the calls."""
     lines = []
     turn = uuid.uuid4().hex[:8]
     workers = Workers(path)

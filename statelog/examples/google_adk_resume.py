@@ -23,7 +23,7 @@ HERE = {"app_name": "trips", "user_id": "ann"}
 
 
 def said(text: str, **state: str) -> Event:
-    """Return an event of the user."""
+    """Return an event from the user."""
     content = types.Content(role="user", parts=[types.Part(text=text)])
     return Event(id=text, author="user", content=content, actions=EventActions(state_delta=state))
 

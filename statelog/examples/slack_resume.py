@@ -1,4 +1,4 @@
-"""Answer one Slack message and exit. Each event has a process, and the conversation is in a file.
+"""Answer one Slack message and exit. Each event has its own process, and the conversation is in a file.
 
     STATELOG_FILE=agent.state REPLY_URL=https://... python -m statelog.examples.slack_resume < event.json
 
@@ -11,17 +11,18 @@ asks the model, and posts the reply to REPLY_URL as JSON (``channel, thread_ts, 
 
 If events whose exit code is not 0 are delivered again, these guarantees hold:
 
-- An event is answered once, however often it is delivered, because its message has the id of the event.
+- An event is answered once, however often it is delivered, because its message has the event's id.
 - Runs of one thread never overlap, even in several processes: one waits until the other has ended or was killed. Each
-  message is followed by its reply, and none is lost.
+  message is followed by its reply, and no message is lost.
 - The next process on a thread finishes a killed run before it adds anything, for the same event or a later one. The
   reply is stored before it is posted, so no second attempt asks the model again.
 - A reply is posted at least once, always with the same ``Idempotency-Key``, and so exactly once if the endpoint honours
-  that key. (A reply is posted again after a kill between the endpoint's answer and the checkpoint. No client alone can
-  prevent that.)
+  this key. (A reply is posted again after a kill between the endpoint's answer and the checkpoint. No client alone can
+  prevent this.)
 
-Exit codes: 0 means answered, now or before. 2 means that the envelope or the environment is wrong, so another delivery
-cannot help. 75 means that the reply could not be posted or the file not be written: deliver the event again.
+Exit codes: 0 means that the event was answered, now or before. 2 means that the envelope or the environment is wrong,
+so another delivery cannot help. 75 means that the reply could not be posted or the file could not be written: deliver
+the event again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 DONE: Final = 0
 WRONG: Final = 2
 TRY_AGAIN: Final = 75
-"""EX_TEMPFAIL of sysexits.h."""
+"""EX_TEMPFAIL in sysexits.h."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 EVENT_SIZE_BYTES_MAX: Final = 1 << 20
@@ -73,17 +74,17 @@ class EventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One delivery of a message of Slack."""
+    """One delivery of a Slack message."""
 
     id: str
-    """The source and id of CloudEvents, which are the same in each delivery."""
+    """The CloudEvents source and id, which are the same in each delivery."""
     channel: str
     thread_ts: str
     text: str
 
     @property
     def thread_id(self) -> str:
-        """LangGraph's thread. Slack's ``thread_ts`` is unique within a channel only."""
+        """The id of LangGraph's thread. Slack's ``thread_ts`` is unique only within a channel."""
         return f"slack:{self.channel}:{self.thread_ts}"
 
 
@@ -181,8 +182,8 @@ def post(state: State, config: RunnableConfig) -> dict[str, Any]:
 def _send(request: urllib.request.Request) -> None:
     """Send a request and check that it was accepted, within `POST_TIMEOUT_S`.
 
-    The timeout of a socket is for each of its calls, so a server that answers byte by byte could take for ever. So a
-    daemon thread sends the request.
+    A daemon thread sends the request, because a socket's timeout is for each of its calls: a server that answers byte
+    by byte could take for ever.
     """
     outcome: list[Exception | None] = []
 
@@ -232,7 +233,7 @@ def answer(event: Event, file: Path, fleet: str = "") -> None:
 
 @contextmanager
 def owned(fleet: str, thread_id: str) -> Iterator[StatelogSaver]:
-    """Own the store of a conversation in a fleet, after its present owner. Commits survive the loss of this machine."""
+    """Wait for, and own, a conversation's store in a fleet. Commits survive the loss of this machine."""
     from statelog.fleet import connect
 
     cache = os.environ.get("STATELOG_CACHE", ".statelog-fleet")
@@ -243,10 +244,10 @@ def owned(fleet: str, thread_id: str) -> Iterator[StatelogSaver]:
 
 @contextmanager
 def alone(file: Path, thread_id: str) -> Iterator[StatelogSaver]:
-    """Open a file with the lock of a thread, which is a byte of another file. The lock ends with the process.
+    """Open a file while holding a thread's lock, which is one byte in a separate file. The lock ends with the process.
 
-    LangGraph reads the state of a thread and then writes the next one, so two runs at once would continue the same
-    state. (One in 2**31 pairs of threads has the same byte, and its threads wait for each other needlessly.)
+    LangGraph reads a thread's state and then writes the next state, so two runs at once would continue the same state.
+    (One in 2**31 pairs of threads has the same byte. Such threads wait for each other needlessly.)
     """
     byte = int.from_bytes(hashlib.sha256(thread_id.encode()).digest()[:4], "big") >> 1
     with Path(f"{file}-runs").open("ab") as lock:
@@ -256,11 +257,11 @@ def alone(file: Path, thread_id: str) -> Iterator[StatelogSaver]:
 
 
 _NO_PLACE: Final = (PermissionError, NotADirectoryError, FileNotFoundError, IsADirectoryError)
-"""Errors of opening a file at a path that cannot have one."""
+"""Errors for a path at which no file can be opened."""
 
 
 def _is_url(text: str) -> bool:
-    """Return whether a text is an http or https URL with a host, and has only characters of URLs."""
+    """Return True if a text is an http or https URL with a host, and has only characters that a URL may have."""
     try:
         parts = urllib.parse.urlsplit(text)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

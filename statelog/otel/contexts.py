@@ -1,4 +1,4 @@
-"""The trace context of a span as a text to store, and links to the spans that stored texts name."""
+"""Converts a span's trace context to a text that can be stored, and makes links to the spans that stored texts name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 conversation: ContextVar[str | None] = ContextVar("conversation", default=None)
-"""The id of the thread of the durable run that the current context drives."""
+"""The thread id of the durable run that the current context drives."""
 
 
 def text_of(span: Span) -> str | None:
-    """Return the `traceparent` of a span, or None if the span is not recorded anywhere."""
+    """Return a span's `traceparent`, or None if the span has no valid context."""
     context = span.get_span_context()
     if not context.is_valid:
         return None
@@ -32,7 +32,7 @@ def text_of(span: Span) -> str | None:
 
 
 def context_of(text: object) -> SpanContext | None:
-    """Return the context that a `traceparent` names, or None if the text is not a valid one."""
+    """Return the context that a `traceparent` names, or None if the text is not a valid `traceparent`."""
     if not isinstance(text, str):
         return None
     found = trace.get_current_span(_PROPAGATOR.extract({TRACE_PARENT: text}, context=Context()))

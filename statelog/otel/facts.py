@@ -1,4 +1,4 @@
-"""Spans of the operations of a `statelog.Memory`, on OS threads and on the event loop."""
+"""Makes spans for the operations of a `statelog.Memory`, on OS threads and on the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of LangGraph graphs, derived from what graphs store: checkpoints, interrupts and resumes."""
+"""Emits events of LangGraph graphs, derived from the data that graphs store: checkpoints, interrupts and resumes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _INTERRUPT: Final = "__interrupt__"
 _RESUME: Final = "__resume__"
 _RUNTIME: Final = "__pregel_runtime"
 _REMEMBERED: Final = 1024
-"""The number of pauses and of invocations that are remembered, so that each is reported once."""
+"""How many pauses, and how many invocations, are remembered, so that each is reported once."""
 
 
 def traced_put(put: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `StatelogSaver.put` with the trace context in the metadata, and an event."""
+    """Return a `StatelogSaver.put` that adds the trace context to the metadata, and emits an event."""
 
     @wraps(put)
     def put_with_trace(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
@@ -44,7 +44,7 @@ def traced_put(put: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `StatelogSaver.put_writes` with events of interrupts and resumes."""
+    """Return a `StatelogSaver.put_writes` that emits events of interrupts and resumes."""
 
     @wraps(put_writes)
     def put_writes_with_events(self: Any, config: Any, writes: Any, task_id: str, task_path: str = "") -> Any:
@@ -52,7 +52,7 @@ def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
         written = list(writes)
         if watch is None or not any(channel in (_INTERRUPT, _RESUME) for channel, _value in written):
             return put_writes(self, config, written, task_id, task_path)
-        before = self._get_tuple(config)  # `get_tuple` would wait for calls in progress, such as this one.
+        before = self._get_tuple(config)  # `get_tuple` would wait for this call to end.
         put_writes(self, config, written, task_id, task_path)
         _note(watch, config, before, written, task_id)
         return None
@@ -88,7 +88,10 @@ def _key(config: Any, interrupt: Any) -> tuple[str, str, str]:
 
 
 class _Invocation:
-    """A call of a graph. LangGraph makes a runtime for each call, and stores an answer for the graph and its tasks."""
+    """Identifies a call of a graph by the runtime that LangGraph makes for each call.
+
+    LangGraph stores an answer several times in one call: for the graph and for its tasks.
+    """
 
     def __init__(self, config: Any) -> None:
         place = config["configurable"]
@@ -108,7 +111,7 @@ _invocations: deque[Any] = deque(maxlen=_REMEMBERED)
 
 
 def _is_first(seen: deque[Any], key: Any) -> bool:
-    """Return True if a key was not seen before, and remember it. Tasks of a graph write from several OS threads."""
+    """Return True if a key was not seen before, and remember it. A graph's tasks run on several OS threads."""
     with _lock:
         if key in seen:
             return False
@@ -117,7 +120,7 @@ def _is_first(seen: deque[Any], key: Any) -> bool:
 
 
 def _resumed(watch: InstrumentedStore, config: Any, before: CheckpointTuple | None, pending: Sequence[Any]) -> None:
-    """Emit the event of a resume, and link the current span to the span in which the graph was interrupted."""
+    """Emit an event for a resume, and link the current span to the span in which the graph was interrupted."""
     pauses = [each.id for each in _interrupts(pending)]
     kind, id = ("pause", pauses[0]) if pauses else ("checkpoint", config["configurable"].get("checkpoint_id"))
     _emit(watch, names.RESUMED, config, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})

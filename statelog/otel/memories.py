@@ -1,4 +1,4 @@
-"""Spans of memory operations: the reads and writes of a LangGraph graph in a `StatelogStore`."""
+"""Makes spans for memory operations: the reads and writes of a LangGraph graph in a `StatelogStore`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def conversation_here() -> str | None:
-    """Return the id of the thread of the current context: of LangGraph, or of the durable run."""
+    """Return the thread id of the current LangGraph run or, without one, of the current durable run."""
     config = var_child_runnable_config.get()
     found = ((config or {}).get("configurable") or {}).get("thread_id")
     return conversation.get() if found is None else str(found)
@@ -42,7 +42,7 @@ def _spans(watch: InstrumentedStore, operations: Sequence[Any]) -> Iterator[list
 
 
 def _about(watch: InstrumentedStore, operation: Any) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and attributes of the span of an operation, or None if the conventions do not define one."""
+    """Return the name and attributes of an operation's span, or None if the conventions do not define a span for it."""
     has_content, engine = watch.telemetry.has_content, watch.engine
     more: dict[str, Any]
     if isinstance(operation, PutOp):
@@ -66,7 +66,7 @@ def _about(watch: InstrumentedStore, operation: Any) -> tuple[str, dict[str, Any
 def _note_results(
     watch: InstrumentedStore, operations: Sequence[Any], spans: Sequence[Span | None], results: Sequence[Any]
 ) -> None:
-    """Set the number of records that were read, and the records if content is captured."""
+    """Set the span attributes of each read: the number of records and, if content is captured, the records."""
     for operation, span, result in zip(operations, spans, results, strict=True):
         if span is None or isinstance(operation, PutOp):
             continue
@@ -79,7 +79,7 @@ def _note_results(
 
 
 def traced(batch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `StatelogStore.batch` with spans."""
+    """Return a `StatelogStore.batch` that makes spans."""
 
     @wraps(batch)
     def traced_batch(self: Any, ops: Any) -> Any:
@@ -96,7 +96,7 @@ def traced(batch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def traced_async(abatch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `StatelogStore.abatch` with spans."""
+    """Return a `StatelogStore.abatch` that makes spans."""
 
     @wraps(abatch)
     async def traced_abatch(self: Any, ops: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 CONVENTIONS_VERSION: Final = "0.1.0"
-"""The release of open-telemetry/semantic-conventions-genai that `gen_ai.*` names of spans follow."""
+"""The release of open-telemetry/semantic-conventions-genai that the `gen_ai.*` names on spans follow."""
 SCOPE: Final = "statelog"
 
 OPERATION: Final = "gen_ai.operation.name"
@@ -46,4 +46,4 @@ QUEUE: Final = "statelog.queue.name"
 TAKEN: Final = "statelog.takeover.kind"
 
 TRACE_PARENT: Final = "traceparent"
-"""The key of the W3C trace context in the metadata of checkpoints and in the entries of runs."""
+"""The key of the W3C trace context, for example in a checkpoint's metadata."""

@@ -1,4 +1,4 @@
-"""Spans and events of durable runs. Each time a process drives a run there is a span, with a child span per step."""
+"""Makes spans and events for durable runs: a span each time a process drives a run, with a child span for each step."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from statelog.otel.watches import InstrumentedStore
 
 _ENTRY: Final = "trace"
-"""The field of a run's entry with the trace context in which the run began."""
+"""The field of a run's entry that has the trace context in which the run was started."""
 _REASONS: Final = {"gate": "human_input", "mail": "external_system", "run": "external_system"}
-"""The reason of a pause, by the first word of a wait's label. The draft does not define one for waiting for a time."""
+"""The reason for a pause, by the first word of the wait's label. The draft defines no reason for waiting for a time."""
 
 
 class _Segment:
-    """The span of a run while this process drives the run.
+    """Emits the events of a run on its span, while this process drives the run.
 
     Attributes:
-        waited: labels of the waits at which the run was last suspended.
-        checkpoint: id of the checkpoint from which the run continues, or None.
+        waited: the labels of the waits at which the run was last suspended.
+        checkpoint: the id of the checkpoint from which the run continues, or None.
         has_progress: whether anything was recorded in the segment.
     """
 
@@ -96,12 +96,12 @@ class _Segment:
             yield "time" if item["o"] == "sleep" else f"mail {item['n']}"
 
     def _pause_of(self, label: str) -> str:
-        """Return the id of a pause: the id of its gate, or the id of the run with the label of the wait."""
+        """Return the id of a pause at the wait `label`: the id of its gate, or the run's id with the label."""
         kind, _space, rest = label.partition(" ")
         return rest if kind == "gate" else f"{self._execution.id}/{label}"
 
     def paused(self, waits: Sequence[Wait]) -> None:
-        """Emit an event for each wait at which the run was not suspended before."""
+        """Emit a pause event for each wait, except those at which the run was already suspended."""
         for label, due_us in {wait.label: wait.due_us for wait in waits}.items():
             if self.has_progress or label not in self.waited:
                 self.emit(
@@ -114,7 +114,7 @@ class _Segment:
                 )
 
     def ended(self, status: str, error: str | None, items: Sequence[Item]) -> None:
-        """Set the status of the run on the span."""
+        """Set the run's status, and its error if it has failed, on the span."""
         self.progress(items)
         self._span.set_attribute(names.STATUS, status)
         if error is not None and status == "failed":
@@ -123,19 +123,19 @@ class _Segment:
 
 
 class RunObserver:
-    """An observer of runs that makes spans and events. It ignores runs of stores that are not instrumented."""
+    """Observes durable runs and makes spans and events. It ignores runs in stores that are not instrumented."""
 
     def __init__(self) -> None:
         self._segments: WeakKeyDictionary[Any, _Segment] = WeakKeyDictionary()
 
     def started(self, store: Any) -> Mapping[str, Any]:
-        """Return the trace context for the entry of a run."""
+        """Return the field with the trace context to store in a run's entry."""
         text = None if watch_of(store) is None else text_of(trace.get_current_span())
         return {} if text is None else {_ENTRY: text}
 
     @contextmanager
     def executing(self, execution: Execution) -> Iterator[None]:
-        """Make the span of a segment the current one."""
+        """Make a span for the time in which this process drives a run, and make it the current span."""
         watch = watch_of(execution.store)
         if watch is None or execution.claim is None:
             yield
@@ -170,7 +170,7 @@ class RunObserver:
 
     @contextmanager
     def calling(self, execution: Execution, place: str, call: Any, attempt: int) -> Iterator[Callable[[Any], None]]:
-        """Make the span of an attempt of a step the current one."""
+        """Make a span for one attempt of a step the current span. Yield a function that records the step's result."""
         watch = watch_of(execution.store)
         if watch is None:
             yield _ignore
@@ -194,12 +194,12 @@ class RunObserver:
             yield record_result
 
     def metadata(self, execution: Execution, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return metadata with the trace context of the segment."""
+        """Return `metadata` with the trace context of the run's current span."""
         segment = self._segments.get(execution)
         return metadata if segment is None else with_trace(metadata, segment.span)
 
     def recorded(self, execution: Execution, items: Sequence[Item], checkpoint: str) -> None:
-        """Emit the events of a commit."""
+        """Emit the events for a commit that recorded `items`."""
         segment = self._segments.get(execution)
         if segment is not None:
             segment.progress(items)
@@ -207,13 +207,13 @@ class RunObserver:
             segment.emit(names.CHECKPOINTED, **{names.CHECKPOINT: checkpoint, names.PAUSE: pause})
 
     def suspended(self, execution: Execution, waits: Sequence[Wait]) -> None:
-        """Emit the events of a suspension."""
+        """Emit the events for a run that is suspended at `waits`."""
         segment = self._segments.get(execution)
         if segment is not None:
             segment.paused(waits)
 
     def ended(self, execution: Execution, status: str, error: str | None, items: Sequence[Item]) -> None:
-        """Set the status of the run on the span. The guard has already checked the text of the error."""
+        """Set the run's status on its span. The guard has already checked the error text."""
         segment = self._segments.get(execution)
         if segment is not None:
             segment.ended(status, error, items)

@@ -1,4 +1,4 @@
-"""Makes spans, events and measurements, with values that a guard allows and an exporter can encode."""
+"""Makes spans, events and measurements whose values a guard allows and an exporter can encode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURING: Final = ("true", "1", "span_only", "span_and_event")
-"""Values of `CAPTURE` that put content on spans. `event_only` does not: this library puts content on spans only."""
+"""Values of `CAPTURE` that put content on spans. `event_only` is not one: this library puts content only on spans."""
 
 
 class Telemetry:
@@ -80,9 +80,9 @@ class Telemetry:
         links: Sequence[Link] = (),
         shown: Callable[[BaseException], BaseException | None] = lambda error: error,
     ) -> Iterator[Span]:
-        """Make a new span the current span. An exception sets its status, with a text that the store's guard allows.
+        """Make a new span the current span. An exception sets the span's status, with a text that the guard allows.
 
-        `shown` returns the exception to show in place of the one that was raised, or None if it is not an error.
+        `shown` gets the exception that was raised. It returns the exception to show, or None to show no error.
         """
         with self.tracer.start_as_current_span(
             _encodable(safe(engine, name)),
@@ -107,12 +107,12 @@ class Telemetry:
 
 
 def _is_of_api(provider: object) -> bool:
-    """Return True for a provider of the API itself, which drops everything or stands in until an SDK is set up."""
+    """Return True for a provider from the API package, which drops everything or is replaced when an SDK is set up."""
     return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def fail(engine: Any, span: Span, kind: str, text: str) -> None:
-    """Give a span the class and text of an error, without secrets."""
+    """Set the class and text of an error on a span, without secrets."""
     span.set_attribute(names.ERROR, _encodable(kind))
     span.set_status(Status(StatusCode.ERROR, _encodable(safe(engine, text))))
 
@@ -134,7 +134,7 @@ def clean(engine: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def safe(engine: Any, text: str) -> str:
-    """Return a text as the guard of a store would store it."""
+    """Return a text as the store's guard would let it be stored."""
     guard = engine.guard
     return text if guard is None else str(guard.error(text, "telemetry", None))
 
@@ -145,7 +145,7 @@ def _encodable(text: str) -> str:
 
 
 def content(engine: Any, value: Any) -> str | None:
-    """Return a value as JSON in the form that the guard of a store allows. Return None if it cannot be stored."""
+    """Return a value as JSON, in the form that the store's guard allows. Return None if it cannot be stored."""
     try:
         item = cbor.encode(value, path="content", around=0)
         guard = engine.guard
@@ -156,7 +156,7 @@ def content(engine: Any, value: Any) -> str | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value in a JSON form. OpenTelemetry and some exporters drop mappings with other types of keys."""
+    """Return a value in a form that JSON can represent. Keys become texts, because exporters drop mappings without."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _lock = Lock()
 _KEPT = "statelog.otel"
-"""The attribute of an engine with its InstrumentedStore."""
+"""The attribute under which an engine has its InstrumentedStore."""
 
 
 class InstrumentedStore:
-    """An instrumented store.
+    """The hooks and the telemetry of one instrumented store.
 
     Attributes:
         engine: the engine of the store.
         telemetry: makes spans, events and measurements.
-        is_on: False after `uninstrument`. Threads that the store returned earlier check it.
+        is_on: False after `uninstrument`. Thread objects that the store returned earlier check it.
     """
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
@@ -126,7 +126,7 @@ class InstrumentedStore:
                 status = self.engine.remote.status()
                 yield "statelog.fleet.lag", status.lag_s, {}
                 yield "statelog.fleet.lag.size", status.lag_bytes, {}
-        except (StatelogError, OSError):  # The store was closed meanwhile, or the disk failed.
+        except (StatelogError, OSError):  # The store has just been closed, or the disk has failed.
             return
 
 
@@ -139,7 +139,7 @@ class TracedThread(Thread[Any, Any]):
     watch: InstrumentedStore
 
     def checkout(self, branch: str) -> TracedThread:
-        """See `Thread.checkout`. The other branch is traced, too."""
+        """See `Thread.checkout`. The returned thread is also traced."""
         made = super().checkout(branch)
         traced = object.__new__(TracedThread)
         vars(traced).update(vars(made), watch=self.watch)

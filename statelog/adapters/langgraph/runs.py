@@ -132,7 +132,7 @@ def _plan(
 
 
 def _check_nodes(graph: Any, config: RunnableConfig, state: Any) -> Generator[_Do, Any, None]:
-    """Raise NodeNotFoundError if the thread is at a node that the graph lacks. LangGraph thinks that it is finished."""
+    """Raise NodeNotFoundError if the thread is at a node that the graph lacks. To LangGraph, the run is finished."""
     if not state.next and state.created_at is not None:
         found = yield _Do("get_tuple", (config,), {})
         if found is not None:

@@ -1,4 +1,4 @@
-"""The checkpoint that LangGraph shows of a thread, and a rollback that LangGraph sees.
+"""Finds the checkpoint that LangGraph shows for a thread, and rolls a thread back so that LangGraph sees it.
 
 `statelog.store.frameworks` imports this module by its name. Nothing here imports LangGraph.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _ROOT = ""
 _COPIED = ("parents", "counters_since_delta_snapshot", NEEDS_KEY)
-"""Keys of metadata that LangGraph copies from a checkpoint that it forks, and keys that retention reads."""
+"""Metadata keys that LangGraph copies from a checkpoint that it forks, or that retention reads."""
 
 
 def latest(held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
@@ -76,7 +76,7 @@ def roll_back(
     expected: int | Seen | None,
     check: Callable[[Batch], None] | None,
 ) -> Checkpoint[Any]:
-    """Put a copy of a checkpoint with the same parent, as LangGraph's `__copy__` does. Its id is the greatest.
+    """Put a copy of a checkpoint with the same parent, as LangGraph's `__copy__` does. The copy's id is the greatest.
 
     Args:
         held: the store, transaction or thread.
@@ -87,7 +87,7 @@ def roll_back(
         check: called in the commit before anything is written.
 
     Raises:
-        ConflictError: the head is not `expected`, or a checkpoint was put meanwhile.
+        ConflictError: the head is not `expected`, or a checkpoint was put during the call.
         CheckpointNotFoundError: the target was removed.
         UsageError: the target cannot be copied. The message explains how to return to it with LangGraph.
     """

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK on a store: sessions with branches. Each turn is one commit."""
+"""The OpenAI Agents SDK on a store: sessions with branches, in which each turn is one commit."""
 
 from statelog.adapters.openai_agents.session import StatelogSession
 

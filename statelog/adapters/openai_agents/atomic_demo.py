@@ -49,8 +49,8 @@ def demonstrate(kind: str, point: str, killed: str) -> TurnOutcome:
 
     Args:
         kind: `SQLITE` or `OURS`.
-        point: `BEFORE` or `AFTER` the write that follows `Runner.run`.
-        killed: `FIRST` or `RESUMED`.
+        point: `BEFORE` or `AFTER`: when to kill the process, relative to the write that follows `Runner.run`.
+        killed: `FIRST` or `RESUMED`: which process to kill.
     """
     with tempfile.TemporaryDirectory() as folder:
         told: dict[str, Any] = {}

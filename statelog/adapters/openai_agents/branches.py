@@ -34,7 +34,7 @@ class BranchedConversation(Conversation):
     """A conversation that can branch from any of its turns."""
 
     async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
-        """Create a branch with the items before a turn, and switch to it. The cost does not depend on the length.
+        """Create a branch with the items before a turn, and switch to it. The cost does not depend on their number.
 
         Args:
             turn_number: the turn of the current branch, from 1.
@@ -58,7 +58,7 @@ class BranchedConversation(Conversation):
         """Create a branch before the first turn whose user message contains a text; see `create_branch_from_turn`.
 
         Raises:
-            ValueError: no turn contains the text, or as for `create_branch_from_turn`.
+            ValueError: no turn contains the text. Also as for `create_branch_from_turn`.
         """
         found = await self.find_turns_by_content(search_term)
         if not found:
@@ -141,7 +141,7 @@ class BranchedConversation(Conversation):
                         continue
                     try:
                         first = branch.at(min(info.base_version + 1, info.head_version))
-                    except (CheckpointNotFoundError, ExpiredError):  # Retention has removed it.
+                    except (CheckpointNotFoundError, ExpiredError):  # Retention has removed the first version.
                         first = branch.at(info.head_version)
                     found.append(
                         {
@@ -177,7 +177,7 @@ class BranchedConversation(Conversation):
         return [turn for turn in turns if any(map(sought.search, _texts(turn["full_content"])))]
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
-        """Return the type and the tool's name of each item by turn. Items before the first turn are turn 0."""
+        """Return, by turn, the type and tool name of each item. Items before the first turn are turn 0."""
         branch = self._branch if branch_id is None else branch_id
 
         def read() -> dict[int, list[dict[str, str | None]]]:

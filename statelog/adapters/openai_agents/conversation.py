@@ -48,7 +48,7 @@ def is_user_item(item: Any) -> bool:
 
 
 def encode_items(items: list[Any]) -> tuple[list[Json], list[int]]:
-    """Return the items in stored form, and the positions of those that begin a turn."""
+    """Return the items encoded as JSON, and the positions of the items that begin a turn."""
     return of_all(items), [at for at, item in enumerate(items) if is_user_item(item)]
 
 
@@ -107,9 +107,9 @@ class Conversation(SessionABC):
         self._is_closed = False
         self._known = KnownList(ITEMS)
         self._threads: dict[str, Thread[Any, Any]] = {}
-        """The threads that were written to, by branch."""
+        """By branch, the thread object through which this session reads and writes."""
         self._head: tuple[Thread[Any, Any], int, int] | None = None
-        """The last written thread, the version written, and the number of its items."""
+        """The thread object of the last commit, the version that it made, and the number of items then."""
 
     @classmethod
     def open(
@@ -172,12 +172,12 @@ class Conversation(SessionABC):
             self._check_open()
 
     def _append(self, thread: Thread[Any, Any], encoded: list[Json], begins: list[int]) -> None:
-        """Append items and the positions of turns, which depend on the current number of items."""
+        """Append items and the positions at which turns begin, which depend on the current number of items."""
         while True:
             _thread, version, count = self._head_of(thread)
             write = {ITEMS: encoded, TURNS: [count + at for at in begins]} if begins else {ITEMS: encoded}
             try:
-                is_expected = bool(begins) or thread.branch != MAIN  # Other processes may delete a branch.
+                is_expected = bool(begins) or thread.branch != MAIN  # Another process may delete the branch.
                 made = thread.commit(write, expected_version=version if is_expected else None)
             except ConflictError:  # Another writer was first.
                 self._head = None
@@ -209,7 +209,7 @@ class Conversation(SessionABC):
             head = thread.head
             found = [] if head is None else read_list(head.state, ITEMS, -1)
             if head is None and self.store.thread(self.thread_id).version >= 0:
-                raise deleted_error(self.thread_id)  # The thread was re-created, so `_write_to` tries again.
+                raise deleted_error(self.thread_id)  # It was re-created: `_write_to` tries again.
             if head is None or not found:
                 return None
             if validate is not None:

@@ -59,7 +59,10 @@ class _AgentsDatabase:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.migration.MigrationSource`."""
+        """Copy a session in one transaction, and compare the copy.
+
+        See `statelog.adapters.kit.migration.MigrationSource`.
+        """
         what = f"session {name!r}"
         with reading(what):
             wanted = asyncio.run(self._read(name))
@@ -75,7 +78,7 @@ class _AgentsDatabase:
         return copy_once(store, what, wanted, held=lambda within: _held(within, id), write=write)
 
     def _check_whole(self, name: str, wanted: dict[str, list[Any]]) -> None:
-        """Raise FormatError for items that are not JSON, because the SDK's classes skip them."""
+        """Raise FormatError if the database has items that are not JSON, because the SDK's classes skip them."""
         counts = dict(self._database.rows(_ITEMS_OF_BRANCHES if self._has_branches else _ITEMS, name))
         for each, items in wanted.items():
             if len(items) != counts.get(each, 0):

@@ -1,4 +1,4 @@
-"""A session whose turns are one commit each: the items, and the run that waits for an approval."""
+"""A session that commits each turn at once: its items, and the run if it waits for an approval."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class StatelogSession(BranchedConversation):
             agent: the agent with which the turn began.
 
         Raises:
-            agents.UserError: the state belongs to other agents, or to another version of the SDK.
+            agents.UserError: the state belongs to different agents, or to a different version of the SDK.
         """
         kept = await self._run(lambda: self._state(self._branch).get(RUN))
         return None if kept is None else _marked(await RunState.from_json(agent, kept.value), kept)
@@ -115,7 +115,7 @@ class StatelogSession(BranchedConversation):
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
         """Return the last items, and a function that replaces some of them if they have not changed."""
-        if type(self) is not StatelogSession:  # Compaction would bypass the methods of a subclass.
+        if type(self) is not StatelogSession:  # Compaction would bypass a subclass's methods.
             return None
         branch = self._branch
         state = await self._run(self._state, branch)
@@ -144,7 +144,7 @@ class StatelogSession(BranchedConversation):
 
 
 _MARK = "_statelog_waits_as"
-"""An attribute of a RunState: the stored text of the waiting turn."""
+"""The attribute of a RunState that has the stored text of the waiting turn."""
 
 
 def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
@@ -153,7 +153,7 @@ def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
 
 
 def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
-    """Remove stale items from the beginning. The usage of the remaining turns gets their new numbers."""
+    """Remove stale items from the beginning, and give the usage of the remaining turns their new numbers."""
     values = [kept.value for kept in state[ITEMS]]
     stale = next((at for at, value in enumerate(values) if not is_stale(value)), len(values))
     if stale:
@@ -206,7 +206,7 @@ class _TurnSession(SessionABC):
         if result.interruptions:
             to_state = result.to_state
             waiting = kept = Json.of(to_state().to_json())
-            # The mark makes sure that the result's state is answered only once.
+            # Mark the result's state, so that it can be answered only once.
             result.to_state = lambda: _marked(to_state(), kept)
         encoded, begins = encode_items(self._items[self._kept :])
         expected = -1 if self._head is None else self._head

@@ -45,10 +45,10 @@ _entries: TypeAdapter[list[ConversationEntry]] = TypeAdapter(list[ConversationEn
 
 
 class StatelogConversationStore(ConversationStore):
-    """A ConversationStore on a store of statelog.
+    """pydantic-ai's ConversationStore on a statelog store.
 
-    A save is one commit of the entries, the record and the data of `list_conversations`. Deleting a conversation also
-    deletes its entries. A fork has its own entries.
+    A save is one commit of the entries, the record and the data for `list_conversations`. Deleting a conversation also
+    deletes its entries. A fork has its own copies of the entries.
 
     Args:
         store: an open store. The caller closes it.
@@ -58,7 +58,7 @@ class StatelogConversationStore(ConversationStore):
         self._store = store
         self._directory = Directory(f"{_PREFIX}-conversations")
         self._homes: dict[str, str] = {}
-        """The ids of conversations by the heads of records that were read, because `read_history` gets only a head."""
+        """Conversation ids by head, for records that were read or written: `read_history` gets only a head."""
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None."""
@@ -163,7 +163,7 @@ class StatelogConversationStore(ConversationStore):
                 head, kept = thread.head, thread.state.get(_RECORD)
                 if head is None or kept is None or kept.value["revision"] != expected_revision:
                     raise ConversationConflict(name)
-                # The expected version prevents the loss of another write.
+                # With the expected version, a concurrent write is not lost.
                 thread.commit({_RECORD: reducers.DROP}, expected_version=head)
                 tx.delete_thread(id)
                 self._directory.remove(tx, name)
@@ -181,7 +181,7 @@ class StatelogConversationStore(ConversationStore):
         if limit == 0:
             return []
         for name, kept in self._all_entries(self._homes.get(head_id)):
-            if limit is not None:  # Most callers want the last entries.
+            if limit is not None:  # Read only the last entries first, because most callers want these.
                 last = kept[-limit:]
                 if len(last) == limit and _is_chain(found := _parsed(_entries, last), head_id):
                     return found
@@ -213,7 +213,7 @@ def _shared(tx: Threads, record: ConversationRecord, thread: Thread[Any, Any]) -
         try:
             return _chain({each.value["id"]: each for each in source}, head_id)
         except KeyError:
-            pass  # The conversation was deleted meanwhile.
+            pass  # The source, or a part of it, has been deleted.
     raise ConversationConflict(record.conversation_id)
 
 

@@ -38,7 +38,7 @@ _NO_CONFIG: RoleBasedOperationConfig[None] = RoleBasedOperationConfig(
 
 @dataclass(init=False)
 class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
-    """A capability of an agent: inside `run`, results of models and tools are recorded and not requested again.
+    """An agent's capability: inside `run`, the results of models and tools are recorded, and not requested again.
 
     Outside of `run`, the capability has no effect.
 
@@ -119,6 +119,6 @@ class _StepBackend(JournalCallableOperationBackend[None]):
 
 @cache
 def _exceptions() -> tuple[type[Exception], ...]:
-    """Return pydantic-ai's exceptions, which replay raises with their own types."""
+    """Return pydantic-ai's exception classes, so that replay raises a recorded exception as its original class."""
     found = [each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)]
     return tuple(found)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _IN_SESSION = re.compile(r"(.+?)/scopes/[^/]+/[^/]+/snapshots/")
-"""The beginning of SnapshotSessionManager's keys. Other keys with the same first part belong to that session."""
+"""Matches SnapshotSessionManager's keys. The group is the session's folder, to which other keys may also belong."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ class _SessionFolder:
             self._keys[next((folder for folder in above if folder in sessions), key)].append(key)
 
     def names(self) -> Sequence[str]:
-        """Return sessions as `session/ID`, and each key outside of a session, such as memory."""
+        """Return sessions as `session/ID`, and each key outside of a session, such as a key of memory."""
         return list(self._keys)
 
     def copy(self, name: str, store: Store) -> bool:
@@ -77,7 +77,7 @@ class _SessionFolder:
             wanted: dict[str, bytes | None] = {key: _digest(self._checked(key)) for key in keys}
 
         def write(tx: Transaction) -> None:
-            for key in keys:  # Sorted keys give the snapshots by time, and then the latest one.
+            for key in keys:  # In sorted order, snapshots come by time, and then the latest one.
                 data, thread = self._read(key), thread_of(key)
                 point(tx, key, data if thread is None else pieces.add(tx, thread, data))
 
@@ -106,7 +106,7 @@ def _held(within: Threads, name: str) -> dict[str, bytes | None] | None:
 def _digest_kept(within: Threads, key: str, kept: bytes | str) -> bytes | None:
     if not isinstance(kept, str):
         return _digest(bytes(kept))
-    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention has removed it.
+    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention has removed the version.
         return _digest(pieces.read(within, thread_of(key) or "", kept))
     return None
 

@@ -1,4 +1,4 @@
-"""Pauses of an agent with `checkpointing=True`. A pause is resumed only once, with the messages at which it stopped."""
+"""Pauses of an agent with `checkpointing=True`. A pause can be resumed only once, with the messages that it had."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(agent: Agent) -> str:
-    """Return the digest of an agent's messages. Ids of calls are included, so a repeated call has another digest."""
+    """Return the digest of an agent's messages. It includes call ids, so it differs after a repeated call."""
     text = json.dumps(agent.messages, sort_keys=True, default=lambda value: {"bytes": bytes(value).hex()})
     return blake2b(text.encode(), digest_size=20).hexdigest()

@@ -1,4 +1,4 @@
-"""Storage of Strands. A snapshot is stored as a version of its folder's thread, and other data as bytes by key."""
+"""Strands' storage on a store. A snapshot is a version of its folder's thread. Other data is stored as bytes by key."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ PREFIX = "strands"
 INDEX = "strands-keys"
 KEYS, LONG = "keys", "long"
 _INDEX = Schema.of({KEYS: reducers.merge, LONG: reducers.merge})
-"""The channels of the index. `keys` has, by key, the bytes or the id of a version of the folder's thread. `long` has
-the names that differ from their key."""
+"""The channels of the index. `keys` maps a key to its bytes, or to the id of a version in its folder's thread. `long`
+has the full keys that differ from their `map_key`."""
 _SNAPSHOT = re.compile(r"(.*/snapshots)/(?:snapshot_latest|immutable_history/.+)\.json$")
 
 
@@ -110,12 +110,12 @@ class StatelogStorage(Storage):
             self._pieces.write(self.store, thread, data, lambda tx, version: point(tx, key, version))
 
     def _remembered(self, key: str) -> bytes | None:
-        """Return the bytes of a snapshot if it is cached and still the last one of its folder."""
+        """Return the bytes of a snapshot if it is cached and still the last snapshot in its folder, or None."""
         if self._index is None:
             self._index = self.store.thread(INDEX, schema=_INDEX)
         try:
             kept = self._index.state.get(KEYS, {}).get(map_key(key))
-        except NotFoundError:  # The index was deleted. The next write re-creates it.
+        except NotFoundError:  # The index was deleted: the next write re-creates it.
             self._index = None
             return None
         thread = thread_of(key) if isinstance(kept, str) else None
@@ -136,12 +136,12 @@ class StatelogStorage(Storage):
             head = self.store.thread(INDEX, schema=_INDEX).head
             if head is None:
                 return
-            with suppress(ConflictError, ThreadNotFoundError):  # Another process was first.
+            with suppress(ConflictError, ThreadNotFoundError):  # Another process has changed the index: retry.
                 self._delete_at(head, key)
                 return
 
     def _delete_at(self, head: Checkpoint[Any], key: str) -> None:
-        """Delete a key if `head` is the index's head. Delete the folder's thread, too, if it is unused."""
+        """Delete a key from the index, whose head must be `head`. Also delete the folder's thread if it is unused."""
         found = _SNAPSHOT.match(key)
         take_out, left = partial(_take_out, key), set[str]()
 
@@ -171,7 +171,7 @@ def _storage_errors() -> Iterator[None]:
 
 
 def _take_out(key: str, state: Any) -> list[Any]:
-    """Remove a key from the index. Return its value in a list, or []."""
+    """Remove a key from the index. Return its value, or None, as the only item of a list."""
     name = map_key(key)
     kept = state.get(KEYS, {}).get(name)
     for channel in (KEYS, LONG):
@@ -181,13 +181,13 @@ def _take_out(key: str, state: Any) -> list[Any]:
 
 
 def _versions_below(tx: Transaction, folder: str) -> set[str]:
-    """Return the ids of the versions to which keys of a folder still point."""
+    """Return the ids of the versions to which the keys in a folder still point."""
     found = pointers(tx).items()
     return {kept for name, kept in found if isinstance(kept, str) and name.startswith(f"{folder}/")}
 
 
 def thread_of(key: str) -> str | None:
-    """Return the id of the thread of a snapshot's key, or None for another key."""
+    """Return the id of the thread that stores a snapshot, or None if the key is not a snapshot's."""
     found = _SNAPSHOT.match(key)
     return None if found is None else thread_id(PREFIX, found[1])
 
@@ -200,7 +200,7 @@ def pointers(within: Threads) -> dict[str, Any]:
 
 
 def point(within: Store | Transaction, key: str, value: bytes | str) -> None:
-    """Add a key to the index. `value` is the bytes of the key, or the id of the version that contains them."""
+    """Add a key to the index. `value` is the bytes under the key, or the id of the version that contains them."""
     name = map_key(key)
     change: dict[str, Any] = {KEYS: {name: value}}
     if name != key:

@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class Begun:
-    """Writes that are running on the pool. A cancelled task does not wait for its writes."""
+    """Remembers the writes that are running on the pool. A cancelled task does not wait for its writes, so reads do."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.futures: dict[Future[Any], str | None] = {}
 
     def note(self, future: Future[Any], thread_id: str | None) -> None:
-        """Remember a write to a thread of LangGraph. The id is None if the write may change any thread."""
+        """Remember a write that has begun. `thread_id` is None if the write may change any thread."""
         with self._lock:
             self.futures[future] = thread_id
         future.add_done_callback(self._forget)
@@ -42,7 +42,7 @@ class Begun:
             self.futures.pop(future, None)
 
     def before(self, config: RunnableConfig | None) -> list[Future[Any]]:
-        """Return the writes that a read of a config must see. A config of None reads all threads."""
+        """Return the writes that a read with a config must see. If the config is None, all threads are read."""
         if not self.futures:
             return []
         wanted = _thread_id(config)
@@ -52,12 +52,12 @@ class Begun:
             ]
 
     def wait(self, config: RunnableConfig | None) -> None:
-        """Wait for the writes that a read of a config must see. On the pool, this could cause a deadlock."""
+        """Wait for the writes that a read with a config must see. A call on the pool could deadlock."""
         wait(self.before(config))
 
 
 def _thread_id(config: Any) -> str | None:
-    """Return the thread that a config names, or None. The call itself reports a missing thread."""
+    """Return the thread id in a config, or None. The called method reports a missing id."""
     try:
         return str(config["configurable"]["thread_id"])
     except (KeyError, TypeError):
@@ -71,7 +71,7 @@ class AsyncCalls:
     _begun: Begun
     _migration: Migration | None
 
-    if TYPE_CHECKING:  # These are attributes of the saver.
+    if TYPE_CHECKING:  # The saver has these attributes.
         put: Callable[..., RunnableConfig]
         put_writes: Callable[..., None]
         delete_thread: Callable[..., None]
@@ -163,7 +163,7 @@ class AsyncCalls:
 
 
 async def _ended(futures: Iterable[Future[Any]]) -> None:
-    """Wait for calls. Their errors are left to their callers."""
+    """Wait until the calls of `futures` are done. Ignore their errors, which each caller gets."""
     waiting = [asyncio.wrap_future(each) for each in futures]
     if waiting:
         await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True)

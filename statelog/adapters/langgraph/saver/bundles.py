@@ -1,15 +1,15 @@
-"""The writes of tasks that were committed together, in one value: a header, or the items of lists and then a header.
+"""Encodes the writes of tasks that are committed together as one value: items of lists, if any, and then a header.
 
 The header is nil, and then for each task its id (16 bytes for a UUID), its path, the number of its writes, and its
-writes. Each write is its channel, its number and its value. The value is nil and the value in msgpack; or the kind and
-the bytes of the serialiser; or, for a list that is split, true and the number of its items. The items of all lists come
-before the header, so that they are cut into the same chunks as in the channel that they are added to. The header is one
-item of msgpack if there are no such items. Otherwise it is bytes, because no item of a list is bytes.
+writes. Each write is its channel, its number and its value. The value is nil and the msgpack value; or the kind and
+bytes from the serialiser; or, for a list that is split, true and the number of its items. The items of all lists come
+before the header, so that they are cut into the same chunks as in the channel that they are added to. Without such
+items, the header is one msgpack item. With items, the header is bytes, because no item of a list is bytes.
 
-Other forms can be read, too. In older releases the header was an item of msgpack before the items of lists. The writes
-of one task were stored alone, and errors, interrupts and resumes still are: then the header is the task, its path and
-its writes. In still older releases each write was stored alone: its value has no nil, and all items beside the header
-belong to its list.
+Older forms can also be read. In older releases the header was a msgpack item before the items of lists. The writes of
+one task were stored alone, and errors, interrupts and resumes still are: then the header is the task, its path and its
+writes. In still older releases each write was stored alone: its value has no nil, and all items after the header belong
+to its list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
 class Bundle(NamedTuple):
-    """The writes of a task from one call, in stored form."""
+    """The writes that a task made in one call, still encoded."""
 
     task_id: str
     path: str
@@ -63,7 +63,7 @@ class BundledWrite(NamedTuple):
 
     channel: str
     value: Sequence[bytes]
-    """A value in msgpack, or a kind and bytes. It is empty for a list that is split."""
+    """A msgpack value, or a kind and bytes. It is empty for a list that is split."""
     items: Sequence[bytes]
     """The items of a list that is split."""
 
@@ -101,7 +101,7 @@ def encode_writes(
 
 
 def encode_bundles(tasks: Sequence[EncodedWrites]) -> bytes:
-    """Return the item that has the writes of some tasks."""
+    """Return the item that stores the writes of `tasks`."""
     header = [_NIL]
     behind: list[bytes] = []
     for task in tasks:
@@ -111,7 +111,7 @@ def encode_bundles(tasks: Sequence[EncodedWrites]) -> bytes:
 
 
 def encode_alone(task: EncodedWrites) -> bytes:
-    """Return the item of a task's writes that are stored by themselves."""
+    """Return the item that stores one task's writes by themselves."""
     return _pack([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]], task.behind)
 
 
@@ -122,7 +122,7 @@ def _pack(header: list[bytes], behind: Sequence[bytes]) -> bytes:
 
 
 def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
-    """Decode a header and the items with it. Also return True if it has the form of one task alone."""
+    """Decode a header and its items. Also return whether the header has the form for the writes of one task alone."""
     parts = split_array(unpack(stored[0])) or []
     if parts[0] != _NIL:
         return [_decode_alone(parts, stored)], True

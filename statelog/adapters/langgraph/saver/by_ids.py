@@ -1,8 +1,8 @@
 """Reads the checkpoints of a namespace from the index of ids, the greatest id first.
 
-This is for namespaces with many branches. For others, the last checkpoints of each branch are read instead. The index
+This is for namespaces with many branches. For other namespaces, the end of each branch is read instead. The index
 has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). The checkpoints
-of another namespace are adjacent, so one look-up skips them all.
+of each namespace are adjacent, so one look-up skips all those of a different namespace.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.own import Own
 
 FEW_LINES = 8
-"""For up to this number of lines it is faster to read their ends."""
+"""For up to this number of branches, it is faster to read the end of each branch than the index."""
 
 _NAMESPACES_MAX = 64
-"""After skipping this many namespaces, read the lines instead: there may be fewer of them."""
+"""After skipping this many namespaces, read the branches instead, because there may be fewer branches."""
 
 _PAGE = 16
 
@@ -32,13 +32,13 @@ class ByIds:
     """Draws the checkpoints of a namespace, greatest id first. Each draw reads the store again."""
 
     def __init__(self, namespace: str, before: str) -> None:
-        """Draw the checkpoints of a namespace, below the id `before` if it is not empty."""
+        """Draw the checkpoints of a namespace. If `before` is not empty, draw only checkpoints with lower ids."""
         self._prefix = checkpoint_name(namespace, "-")[:-1]
         self._below = f"{self._prefix}{before}" if before else ""
 
     @staticmethod
     def serves(lineage: Lineage, namespace: str, before: str) -> bool:
-        """Return True if a namespace has many lines, and its names are in the order of its ids."""
+        """Return True if a namespace has many branches, and the names of its checkpoints sort like their ids."""
         is_in_order = _is_spelt(namespace, "-") and (not before or _is_spelt(namespace, before))
         return is_in_order and lineage.has_lines(line_name(namespace), FEW_LINES + 1)
 
@@ -46,7 +46,7 @@ class ByIds:
         """Yield the remaining checkpoints.
 
         Raises:
-            OutOfOrderError: the names are not in the order of the ids, or there are too many namespaces to skip.
+            OutOfOrderError: the names do not sort like the ids, or there are too many namespaces to skip.
         """
         if lineage.superseded() or lineage.ids_below("#", "", 1):
             raise OutOfOrderError
@@ -75,7 +75,7 @@ def _is_spelt(namespace: str, id: str) -> bool:
 
 
 def _read(lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
-    """Return the checkpoint in a record, or None if it is not LangGraph's."""
+    """Return the checkpoint in the record at `lsn`, or None if it is not LangGraph's checkpoint `name`."""
     checkpoint = lineage.at(lsn)
     item = None if checkpoint is None else kept_item(checkpoint.state)
     own = None if item is None else decode_own(item)

@@ -1,9 +1,9 @@
-"""Reads the checkpoints of a thread's namespaces, greatest id first, although lines store them in any order.
+"""Reads the checkpoints of a thread's namespaces, greatest id first, although branches store them in any order.
 
-A line is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the checkpoint that was
-read last. A checkpoint can be yielded as soon as no line can have a greater id. Ids mostly ascend, so this is usually
-the case at once. A namespace with many lines is read by the index of ids (`by_ids.py`) if that has the order of the
-ids.
+A branch is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the checkpoint that was
+read last. A checkpoint can be yielded as soon as no branch can have a greater id. Ids mostly ascend, so this is usually
+the case at once. A namespace with many branches is read by the index of ids (`by_ids.py`) if the index has the order of
+the ids.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class FoundCheckpoint(NamedTuple):
 
 
 class _BranchCursor:
-    """The progress of reading on one line."""
+    """How far one branch has been read."""
 
     def __init__(self, branch: str, head: Checkpoint) -> None:
         self.branch = branch
         self.below: int | None = None
         self.is_done = False
         self.bound = ""
-        """A bound that no remaining id exceeds. It is empty if nothing is known yet."""
+        """An id that no remaining id exceeds. It is empty if no bound is known yet."""
         self.is_below_bound = False
         """Whether no remaining id is equal to `bound`."""
         self.page = [head]
 
     def __lt__(self, other: _BranchCursor) -> bool:
-        """Return True if this line must be read first, because its bound is unknown or greater."""
+        """Return True if this branch must be read first, because its bound is unknown or greater."""
         if self.bound != other.bound:
             return not self.bound or (self.bound > other.bound and other.bound != "")
         return other.is_below_bound and not self.is_below_bound
@@ -72,7 +72,7 @@ class Ordered:
         self._moment = lineage
         self._pending = writes_state(lineage)
         self._lines: list[_BranchCursor] = []
-        """A heap of the lines that have not been read to their beginnings."""
+        """A heap of the branches that have not been read to their beginnings."""
         self._by_ids: ByIds | None = None
         if namespace is not None and ByIds.serves(lineage, namespace, before):
             self._by_ids = ByIds(namespace, before)
@@ -124,7 +124,7 @@ class Ordered:
                 yield own, found
 
     def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
-        """Read lines until the greatest id on the heap is the next one."""
+        """Read branches until the checkpoint with the greatest id on the heap is the next to yield."""
         lines = self._lines
         while lines and _may_exceed(lines[0], self._heap[0][0].text if self._heap else None):
             self._step(lineage, lines[0], superseded, count)
@@ -134,7 +134,7 @@ class Ordered:
                 heapq.heapreplace(lines, lines[0])
 
     def _step(self, lineage: Lineage, line: _BranchCursor, superseded: dict[str, int], count: int) -> None:
-        """Read one version of a line."""
+        """Read one version of a branch."""
         if not line.page:
             try:
                 line.page = lineage.versions(line.branch, line.below, min(count, _PAGE))[::-1]
@@ -168,14 +168,14 @@ def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint 
 
 
 def _may_exceed(line: _BranchCursor, top: str | None) -> bool:
-    """Return True if a line may still have an id that is greater than `top`, or if `top` is None."""
+    """Return True if a branch may still have an id that is greater than `top`, or if `top` is None."""
     if top is None or not line.bound:
         return True
     return line.bound > top or (line.bound == top and not line.is_below_bound)
 
 
 class _Reversed:
-    """A text that sorts in reverse."""
+    """A text that sorts in reverse order."""
 
     __slots__ = ("text",)
 

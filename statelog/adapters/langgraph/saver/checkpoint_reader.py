@@ -83,7 +83,7 @@ def is_in_namespace(namespace: str, state: MapView) -> bool:
 
 
 def load_kept(codec: ValueCodec, kept: CheckpointItem) -> Any:
-    """Return a checkpoint without its id and values. Raises errors of the serialiser."""
+    """Decode a checkpoint, except its id and values. Raises errors of the serialiser."""
     if kept.is_short:
         names, numbers = kept.value
         return graph_versions.decode(ormsgpack.unpackb(names), unpack_bytes(numbers))
@@ -117,7 +117,7 @@ def read_writes(state: MapView | items.Ranges | None, place: CheckpointName) -> 
 
 
 class CheckpointRow(NamedTuple):
-    """One checkpoint as stored, read but not decoded."""
+    """One checkpoint as it was read from the store, not yet decoded."""
 
     place: CheckpointName
     kept: CheckpointItem
@@ -136,7 +136,7 @@ class CheckpointRow(NamedTuple):
 def read_latest(engine: Engine, decoded: DecodedBy, asked: CheckpointName) -> CheckpointRow | EllipsisType | None:
     """Read the checkpoint that a config names, or the latest one, in one short read. Return None if there is none.
 
-    Returns Ellipsis if the latest may not be the last one of the only line of its namespace. `Ordered` finds it then.
+    Return Ellipsis unless the latest is certainly the head of its namespace's only branch. Then `Ordered` must find it.
     """
     with engine.read() as view:
         moment = ThreadView(engine, view, asked.thread_id)
@@ -223,7 +223,7 @@ def _decode_row(
 ) -> CheckpointTuple:
     own = row.kept.own
     checkpoint = load_kept(codec, row.kept)
-    if not isinstance(checkpoint, dict):  # A serialiser may return anything for bytes that another one wrote.
+    if not isinstance(checkpoint, dict):  # A serialiser may return anything for a different one's bytes.
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
         raise FormatError(message, thread=thread_id, checkpoint=own.id)
@@ -277,8 +277,8 @@ class WritePosition(NamedTuple):
     number: int
     channel: str
     path: str
-    """The path of its task, by which tasks are sorted. A task may have several: `update_state` writes for a task that
-    waits for an answer, with another path."""
+    """The path of its task, by which tasks are sorted. A task may have several paths: `update_state` writes for a task
+    that waits for an answer, with a different path."""
 
 
 def written(rows: Sequence[WriteRow]) -> list[WritePosition]:
@@ -311,7 +311,7 @@ def _sorted(rows: Sequence[WriteRow]) -> list[tuple[WritePosition, BundledWrite]
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     """Yield the writes of tasks, the earliest writes of each task first."""
     groups: list[Bundle] = []
-    # Older releases stored single writes. Their rows sort last, although these writes were made first.
+    # Older releases stored single writes. Their rows sort last, although these writes were made first. So go backwards.
     for row in reversed(rows):
         bundles, is_alone = decode_bundles(row)
         if is_alone:

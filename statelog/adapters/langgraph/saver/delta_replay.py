@@ -151,7 +151,7 @@ def keepset(store: Store, asked: CheckpointName, channels: Sequence[str]) -> set
 
 
 def needed_by(lineage: Lineage, place: CheckpointName, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
-    """Yield the LSNs of the ancestors from which the DeltaChannels of a checkpoint are made."""
+    """Yield the LSN of each ancestor that a checkpoint's DeltaChannels need for their values."""
     missing = {channel_name(channel) for channel in deltas_of(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: CheckpointMetadata) -> bool:
-    """Return True if the config's `AtHead` requires that a checkpoint continues the last one of its thread.
+    """Return True if the config's `AtHead` requires a checkpoint to continue the last checkpoint of its thread.
 
     Raises:
         ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.
     """
     run: AtHead = config["configurable"][AT_HEAD]
-    if run.thread_id != asked.thread_id or asked.namespace:  # A node may run another graph with the same config.
+    if run.thread_id != asked.thread_id or asked.namespace:  # A node may run a different graph with this config.
         return False
     if metadata.get("source") == "input" and asked.id != run.checkpoint_id:
         message = f"thread {asked.thread_id!r}: another run has continued it meanwhile, so the input was not used"
@@ -32,9 +32,9 @@ def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: Checkpoi
 
 
 def without_used_answer(config: RunnableConfig, found: CheckpointTuple) -> CheckpointTuple:
-    """Return a checkpoint without its last answer, if a run continues after that answer and a task has used it.
+    """Return a checkpoint without the thread's last answer, if a run continues after it and a task has used it.
 
-    LangGraph would take the answer for the next question of the task.
+    Otherwise LangGraph would also use the answer for the task's next question.
     """
     run: AtHead = config["configurable"][AT_HEAD]
     if not run.is_answered:

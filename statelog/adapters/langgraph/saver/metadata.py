@@ -1,7 +1,7 @@
 """Returns LangGraph's metadata of a checkpoint, without calling LangGraph if it adds nothing.
 
-`get_checkpoint_metadata` copies the values of an application from a config. Most configs have none. They name the
-thread, and have LangGraph's own values under keys that are left out. Trial calls show which keys these are.
+`get_checkpoint_metadata` copies an application's values from a config. Most configs have none: they name the thread,
+and have LangGraph's own values under keys that LangGraph leaves out. Trial calls show which keys it leaves out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _taken: set[str] = set()
 
 
 def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """Return what `get_checkpoint_metadata` returns, or `metadata` if that is equal."""
+    """Return the result of `get_checkpoint_metadata`, or `metadata` if both are equal."""
     given: Any = config
     for part in (given.get("configurable"), given.get("metadata")):
         if part and not (type(part) is dict and part.keys() <= _left_out) and not _is_left_out(part):
@@ -66,7 +66,7 @@ def _is_nothing(key: str, value: object) -> bool:
 
 
 DELTAS = "counters_since_delta_snapshot"
-"""The key of metadata that names the DeltaChannels without a value of their own."""
+"""The metadata key under which a checkpoint lists its DeltaChannels without a value of their own."""
 
 
 def deltas_of(metadata: Mapping[str, Any]) -> set[str]:

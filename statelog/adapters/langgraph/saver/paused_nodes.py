@@ -70,19 +70,19 @@ def check_next_nodes(found: CheckpointTuple, channels: Mapping[str, Any], nodes:
 
 
 def may_be_functional(found: CheckpointTuple) -> bool:
-    """Return True if a checkpoint may be one of LangGraph's functional API in which tasks have finished."""
+    """Return True if a checkpoint may come from LangGraph's functional API and have finished tasks."""
     return bool(found.pending_writes) and _INPUT in found.checkpoint["channel_values"]
 
 
 def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[str]]) -> None:
     """Check a checkpoint of the functional API for the run that reads it, like `check_paused`.
 
-    LangGraph makes the ids of tasks from the names of the entrypoint and of the task. Under another name of the
-    entrypoint, it finds neither finished tasks nor answers, and calls the tasks again.
+    LangGraph makes task ids from the names of the entrypoint and the task. If the entrypoint was renamed, LangGraph
+    finds neither finished tasks nor answers, and calls the tasks again.
 
     Args:
         found: the checkpoint.
-        read_paths: returns the paths of the tasks that have written to it.
+        read_paths: returns the paths of the tasks that have written to the checkpoint.
 
     Raises:
         NodeNotFoundError: the run would continue in an entrypoint that its graph does not have.
@@ -104,8 +104,8 @@ def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[s
 def _loop_that_asks() -> Any:
     """Return the loop of the run that has called the saver, or None.
 
-    A saver that wraps this one may still rename the nodes of the checkpoint. So only LangGraph's code may be between
-    the loop and this saver.
+    Only LangGraph's code may be between the loop and this saver, because a saver that wraps this one may still rename
+    the checkpoint's nodes.
     """
     frame = sys._getframe(3)  # noqa: SLF001 - the frame of the saver's caller
     while frame is not None and frame.f_globals.get("__name__", "").startswith("langgraph."):
@@ -127,8 +127,8 @@ def _goes_on(loop: Any) -> bool:
 def _next_nodes(checkpoint: Mapping[str, Any], channels: Mapping[str, Any]) -> Iterator[str]:
     """Yield the nodes that a checkpoint leads to by channels that the graph does not have, and by tasks.
 
-    Only channels of the last step count. A run with other input leaves the channels of an abandoned pause in the
-    thread.
+    Only channels that the last step has written count, because a run with new input leaves the channels of an
+    abandoned pause in the thread.
     """
     versions: Mapping[str, Any] = checkpoint["channel_versions"]
     latest = max(map(number_of, versions.values()), default=0)

@@ -1,4 +1,4 @@
-"""Pending writes: the writes of tasks before the checkpoint that the writes lead to."""
+"""Commits pending writes: the writes of tasks, before the checkpoint that these writes lead to."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Pending(NamedTuple):
     """The writes of a task."""
 
     prefix: str
-    """The prefix of the names of the checkpoint's writes."""
+    """The `writes_prefix` of the checkpoint."""
     together: EncodedWrites | None
-    """The other writes. If two have the same number, the first is kept."""
+    """All writes except `others`. If two writes have the same number, the first is kept."""
     others: Sequence[PreparedWrite]
     """Errors, interrupts and resumes. A later one replaces an earlier one. They must be on the disk at once, because
     there may be no later checkpoint."""
     place: CheckpointName
-    """The checkpoint that has the writes."""
+    """The checkpoint that the writes follow."""
     follows: Follows
     similar: Similar | None
-    """The branches that may already store most items of a long list, because a node has passed on the list."""
+    """The branches that may already store most items of a long list, because a node has passed the list on."""
 
 
 _others = attrgetter("others")
@@ -127,7 +127,7 @@ REFUSED = (UsageError, LimitError, ThreadDeletedError)
 
 
 def follows(asked: CheckpointName, made: CheckpointName, parents: Any = None) -> Follows:
-    """Return what a write follows: a checkpoint, or without one, the creation time of the new id.
+    """Return what a write follows: a checkpoint or, if it follows none, the creation time in the new id.
 
     The first checkpoint of a subgraph follows the checkpoint that called it, named by the `parents` in its metadata.
     """

@@ -44,22 +44,22 @@ _new = tuple.__new__
 
 _ALL = 1 << 62
 _BASES_MAX, _NAMESPACES_MAX = 4, 1024
-"""The maximum number of cached bases of one namespace, which may have several runs at once, and of namespaces."""
+"""The maximum number of cached bases in one namespace, where several runs may be active, and of cached namespaces."""
 _EDITED_MAX = 8
-"""Up to this number of items are replaced one by one. Otherwise the list is written whole, and shares equal parts."""
+"""Up to this number of items, a list is edited. With more, the list is written whole, and shares equal parts."""
 _PASSED_MAX = 512
 """The number of preceding checkpoints whose pending writes may have the items of a DeltaChannel."""
 
 
 class Trail(NamedTuple):
-    """The ancestors of a checkpoint whose values and writes would make up the values of its DeltaChannels."""
+    """A checkpoint's ancestors, whose values and writes make up the values of its DeltaChannels."""
 
     number: int
     """The number of ancestors in the trail."""
     passed: tuple[Any, ...]
-    """A linked list: namespace and id of the last checkpoint, and the list of those before it. Empty at its end."""
+    """A linked list: namespace and id of the last checkpoint, and the list of the earlier ones, or () at the end."""
     snapshots: Mapping[str, tuple[int, Checkpoint]]
-    """For each channel, the number and the checkpoint at which it was stored last."""
+    """By channel, the checkpoint that stored it whole last, after the position of this checkpoint in the trail."""
 
     def after(self, snapshots: Sequence[str], made: Checkpoint | None, own: Own) -> Trail:
         """Return the trail after one more checkpoint, in which some channels were stored whole."""
@@ -98,7 +98,7 @@ NO_TRAIL = Trail(0, (), {})
 
 
 class PutBase(NamedTuple):
-    """The base of a put checkpoint. Values are inherited by version, so any base with these versions would do."""
+    """The checkpoint on which a put builds. Values are inherited by version: any base with these versions would do."""
 
     checkpoint: Checkpoint | None
     versions: Mapping[str, Any]
@@ -114,7 +114,7 @@ class PutBase(NamedTuple):
 
     @property
     def start(self) -> items.Unread | None:
-        """The value that a run begins with, if this checkpoint has stored the items of its lists."""
+        """The run's input (channel `START`), if this checkpoint has stored it with the items of its lists."""
         start = self.channels.get(START)
         return start if type(start) is items.Unread and start.made is self.checkpoint else None
 
@@ -128,14 +128,14 @@ class PutBase(NamedTuple):
         *,
         has_deltas: bool,
     ) -> PutBase:
-        """Return the base after a put. `has_deltas` is True if it has DeltaChannels."""
+        """Return the base for the next put. `has_deltas` is True if the put checkpoint has DeltaChannels."""
         channels = items.after(self.channels, writes, made)
         trail = self.trail.after(changes.snapshots, made, own) if has_deltas or changes.snapshots else NO_TRAIL
         return _new(PutBase, (made, dict(versions), channels, own, trail))
 
     @classmethod
     def find(cls, codec: ValueCodec, lineage: Lineage, asked: CheckpointName) -> PutBase:
-        """Read the parent that a config names."""
+        """Read the base from the parent that a config names. Without a parent, the base is empty."""
         parent = find_place(lineage, asked) if asked.id else None
         channels = {} if parent is None else items.read(parent.state)
         kept = channels.pop(CHECKPOINT_CHANNEL, None)
@@ -147,17 +147,17 @@ class PutBase(NamedTuple):
 
 
 class Bases:
-    """The bases of recent puts. OS threads may share it, and interrupts are safe.
+    """Remembers the bases of recent puts. OS threads may share an object, and interrupts are safe.
 
-    Each change is one assignment. If two happen at once, one may be lost, and the next put then needs a look-up.
+    Each change is one assignment. If two changes happen at once, one may be lost, and the next put needs a look-up.
     """
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], Checkpoint | None] = {}
-        """The commit of all pending writes of a checkpoint from this saver, by thread and `checkpoint_prefix`. None if
-        several."""
+        """By thread and `checkpoint_prefix`, the commit with all pending writes that this saver has stored for a
+        checkpoint, or None if several commits have them."""
         self._lately: dict[tuple[str, str], tuple[tuple[str, PutBase], ...]] = {}
-        """Ids and bases, the last one first, by thread and namespace."""
+        """By thread and namespace, the ids and bases of recent puts, the last one first."""
         self.last_called: dict[tuple[str, ...], Checkpoint] = {}
         """The last checkpoint of a graph that a task has called, by the thread and namespace of the task."""
         self._called: dict[tuple[str, str], str] = {}
@@ -187,7 +187,7 @@ class Bases:
             self.last_called[of[0], of[1].rpartition("|")[0]] = base.checkpoint
 
     def note_written(self, thread_id: str, prefix: str, made: Checkpoint) -> None:
-        """Remember that pending writes of a checkpoint were committed."""
+        """Remember the commit of a checkpoint's pending writes."""
         of = (thread_id, prefix)
         if len(self.written) >= _NAMESPACES_MAX:
             self.written.clear()
@@ -203,7 +203,7 @@ class Bases:
 
 
 def _find_elsewhere(codec: ValueCodec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
-    """Return the values of channels by version, from any checkpoint in the namespace."""
+    """Return, by channel, the values that have the wanted versions, from any checkpoint in the namespace."""
     values: dict[str, Stored] = {}
     missing = dict(wanted)
     for found in Ordered(lineage, namespace).draw(lineage, _ALL, hidden=True):
@@ -326,7 +326,7 @@ def value_writes(
         left.difference_update(elsewhere)
         for channel in missing.keys() & values.keys():
             name = channel_name(channel)
-            if name not in elsewhere:  # The value's checkpoint was pruned, deleted or superseded meanwhile.
+            if name not in elsewhere:  # The value's checkpoint has been pruned, deleted or superseded.
                 left.discard(name)
                 writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
     for name in sorted(left):
@@ -337,7 +337,7 @@ def value_writes(
 def _changed_since(
     codec: ValueCodec, base: PutBase, versions: Mapping[str, Any], place: CheckpointName
 ) -> Iterable[str]:
-    """Return channels that the base has under other names or in an older version of the schema."""
+    """Return the channels that the base has under a different name or in an older schema version."""
     known, migration, renaming = base.versions, codec.migration, codec.renaming
     if migration is not None and migration.is_older(base.checkpoint, place):
         return [channel for channel, version in versions.items() if known.get(channel) != version]
@@ -365,7 +365,7 @@ def _value_writes(
             return () if held == alone else (items.put_made(name, alone),)
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(changes, name, held, alone)
-    value = [*value]  # Another OS thread may append to the list meanwhile.
+    value = [*value]  # Copy the list: another OS thread may append to it.
     known = memory.get(held.identity) if type(held) is items.Unread else None
     if known is not None and held is not None:
         first, last = common_ends(known, value)
@@ -373,7 +373,7 @@ def _value_writes(
         was = freeze(middle)
         encoded = (
             codec.encode_items(middle, what, path) if first or last else None
-        )  # Otherwise they may be too small to split.
+        )  # Without equal ends, the list may be too small to split.
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)

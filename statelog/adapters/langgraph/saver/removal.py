@@ -1,8 +1,8 @@
-"""Removes checkpoints. LangGraph no longer sees them, and they leave the file unless others are made from them.
+"""Removes checkpoints. LangGraph no longer sees them, and they leave the file unless other checkpoints need them.
 
-A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each line
-that ends with one of them gets an end marker, because the head of a branch cannot expire, except together with the
-checkpoint that called it. Then the checkpoints expire. In the end, nothing needs to be hidden any more.
+A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each
+branch whose head is removed gets an end marker, because a head cannot expire, except together with the checkpoint that
+called its graph. Then the checkpoints expire. In the end, nothing needs to be hidden any more.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _name(found: FoundCheckpoint) -> str:
 
 
 def _served_by(codec: ValueCodec, found: FoundCheckpoint) -> str | None:
-    """Return the id in the store of the checkpoint that has called a graph, also for older releases."""
+    """Return the store's id of the checkpoint that called `found`'s graph. Older releases did not store this id."""
     parents = _metadata(codec, found).get("parents") if found.own.namespace else None
     return served_by(found.own.namespace, parents)
 
@@ -135,7 +135,7 @@ def _remove(
 
 
 def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[LineHead]) -> bool:
-    """Return True if a line expires with the checkpoint that called it (`care.serves`). A line with forks does not."""
+    """Return True if a branch expires with the checkpoint that called its graph (`care.serves`). Forks prevent this."""
     is_left = any(other.branch.startswith(f"{head.branch}@") for other in heads)
     return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
 
@@ -175,5 +175,5 @@ def _hide(
 
 
 def _old_writes(lineage: Lineage) -> list[Checkpoint]:
-    """Return the versions of the branch of pending writes before its head. Nobody reads them."""
+    """Return the versions of the branch `writes` before its head, which are never read."""
     return lineage.versions(WRITES_BRANCH, None, _ALL)[1:]

@@ -96,7 +96,7 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
 
 
 class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
-    """Checkpoints of LangGraph in a statelog store.
+    """Stores LangGraph's checkpoints in a statelog store.
 
     OS threads, tasks and processes may share it. A thread of LangGraph is stored as a thread with the same id. Its
     checkpoints keep LangGraph's ids and metadata, and its channels become channels of the store. So `statelog history`,
@@ -125,9 +125,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             store: the store. The caller closes it.
             serde: the serialiser. The default is LangGraph's. Values from an `EncryptedSerializer` are stored as they
                 are: checkpoints share nothing, so each one costs the whole state.
-            conflict: what to do with a checkpoint whose parent has a successor already, because two runs continue one
+            conflict: what to do with a checkpoint whose parent already has a successor, because two runs continue one
                 checkpoint. "fork" begins a branch, as LangGraph expects. "raise" raises ConflictError, so that no run
-                overwrites the work of another. Then `update_state` of an earlier checkpoint raises it, too.
+                overwrites the work of another. Then `update_state` of an earlier checkpoint also raises ConflictError.
             cache_size_bytes: roughly the memory for decoded lists, which are not decoded again. A chat takes twice its
                 size and 1 KB for each message. A chat that does not fit is decoded each time.
             include_quarantined: whether reads return texts that a check of the store's guard hides. If False, they
@@ -295,7 +295,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             limit: the maximum number of checkpoints.
 
         Values and pending writes are decoded on first use. No transaction and no lock is held between checkpoints, so
-        later ones may show commits made meanwhile.
+        later checkpoints may show commits made during the listing.
         """
         self._begun.wait(config)
         yield from self._list(config, filter, before, limit)
@@ -385,7 +385,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if base is not None:
             try:
                 self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=True)
-            except (CheckpointNotFoundError, ExpiredError):  # The base was removed meanwhile.
+            except (CheckpointNotFoundError, ExpiredError):  # The base has been removed.
                 self._bases.forget(asked)
                 base = None
         if base is None:
@@ -461,7 +461,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store the writes of a task before the checkpoint that follows them. The one before them may be put later.
+        """Store a task's writes before the checkpoint that follows them. The checkpoint before them may be put later.
 
         If a task writes the same number twice, the first write is kept. An error, interrupt or resume is replaced. When
         this returns, the writes survive the end of the process. A power cut may lose the writes of the last
@@ -497,7 +497,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs in all threads, with their pending writes. Metadata has the run ids.
 
-        Checkpoints from which DeltaChannels of others are made are hidden, but stay in the file.
+        Checkpoints that the DeltaChannels of other checkpoints need are hidden, but stay in the file.
         """
         wanted = frozenset(map(str, asking.several("run_ids", run_ids)))
         asking.check_open(self.store)
@@ -515,13 +515,13 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove checkpoints, and free their space.
 
-        Checkpoints from which DeltaChannels of others are made are hidden, but stay in the file.
+        Checkpoints that the DeltaChannels of other checkpoints need are hidden, but stay in the file.
 
         Args:
             thread_ids: the ids of the threads. Missing ones are skipped.
-            strategy: "keep_latest" keeps the latest checkpoint of each namespace, for the namespace of a call only if
-                its caller is kept. "delete" keeps none. The thread itself stays and can be continued. A kept checkpoint
-                has no parent, unless its DeltaChannels are made from its ancestors.
+            strategy: "keep_latest" keeps the latest checkpoint of each namespace; in the namespace of a called graph,
+                only if the calling checkpoint is kept. "delete" keeps none. The thread itself stays and can be
+                continued. A kept checkpoint has no parent, unless its DeltaChannels need its ancestors.
         """
         if strategy not in ("keep_latest", "delete"):
             message = f'strategy must be "keep_latest" or "delete", not {strategy!r}'
@@ -546,7 +546,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         return delta_history(self.store, decoded, place_of(config), wanted) if wanted else {}
 
     def get_delta_channel_keepset(self, *, config: RunnableConfig, channels: Sequence[str]) -> set[str]:
-        """Return the ids of the checkpoints that are needed to read the DeltaChannels of one.
+        """Return the ids of the checkpoints that are needed to read a checkpoint's DeltaChannels.
 
         These are the checkpoint itself, and its ancestors back to the last value of each channel. The set is empty if
         the checkpoint does not exist.

@@ -2,7 +2,8 @@
 
 LangGraph gives a task's writes to an OS thread and puts the checkpoint some hundred microseconds later, without waiting
 for the writes. So the writes wait a little for the checkpoint, to be one commit with it. If none comes, because other
-tasks still run or the caller waits for each call, the next writes do not wait: each wait in vain doubles their number.
+tasks still run or the caller waits for each call, some of the next writes do not wait. Each wait in vain doubles the
+number of these writes.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ T = TypeVar("T")
 _TOGETHER_MAX = 128
 _PATIENCE_S = 0.005
 _PATIENT_MAX = 2
-"""The maximum number of requests that wait for a checkpoint at once. They block OS threads that it may need."""
+"""The maximum number of requests that wait for a checkpoint at once. They block OS threads that the put may need."""
 _SKIPPED_MAX = 255
 """The maximum number of requests that do not wait after a wait in vain."""
 
 
 class _Request(Generic[T]):
-    """The part of one caller."""
+    """The request of one caller to commit a part."""
 
     __slots__ = ("error", "gate", "group", "is_settled", "part")
 
@@ -53,7 +54,7 @@ class _RequestGroup(Generic[T]):
     def __init__(self) -> None:
         self.leader: _Request[T] | None = None
         self.waiting: list[_Request[T]] = []
-        """Requests that nobody is committing. The leader is one of them at first."""
+        """Requests that no OS thread is committing yet. The leader is one of them at first."""
 
 
 class Gatherer(Generic[T]):
@@ -71,7 +72,7 @@ class Gatherer(Generic[T]):
         Args:
             name: the name of the group. Parts with the same name may be committed together.
             part: what is committed, whole or not at all.
-            make: commits parts. Only errors for this part are raised here.
+            make: a function that commits parts. Of its errors, only those for this part are raised here.
             is_followed: whether `taken` may take the part soon.
         """
         request = _Request(part)
@@ -105,7 +106,7 @@ class Gatherer(Generic[T]):
 
     @contextmanager
     def taken(self, name: str) -> Iterator[list[T]]:
-        """Take the waiting parts. They count as committed at the end of the `with` block, unless it raises."""
+        """Yield the waiting parts to a caller that commits them in the `with` block. If it raises, they wait again."""
         line = self._lines.get(name)
         if line is None:
             yield []

@@ -1,8 +1,8 @@
 """Removes the pending writes of checkpoints that have expired.
 
 Retention removes versions, and does not know whose writes the branch `writes` has, so the store calls this module after
-each retention. The checkpoint of writes may still be missing, because LangGraph stores writes first. Such writes are
-marked (`awaited_name`) until the checkpoint is seen, or for a day.
+each retention. The checkpoint of some writes may not exist yet, because LangGraph may store the writes first.
+These writes are marked (`awaited_name`) until the checkpoint is seen, or for a day.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def _sweep(
 ) -> bool:
     """Remove the pending writes of checkpoints that are gone. Return whether there were any.
 
-    Without `at_once`, nothing is done until there are twice as many as the last sweep has left, so that each commit
-    costs little however many checkpoints are kept. With `at_once`, earlier versions of the branch expire too, because
-    they have the removed writes.
+    Without `at_once`, nothing is done until there are twice as many writes as the last sweep has left, so that each
+    commit costs little however many checkpoints are kept. With `at_once`, earlier versions of the branch also expire,
+    because they have the removed writes.
     """
     store = store_ref()
     if store is None or thread_id in busy:

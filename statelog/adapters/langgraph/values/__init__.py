@@ -1,1 +1,1 @@
-"""Conversion of LangGraph's values to stored values and back."""
+"""Converts LangGraph's values to stored values and back."""

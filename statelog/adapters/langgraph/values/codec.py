@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 
 
 Encoded = bytes | list[bytes]
-"""The item of a value, or the items of a list that is split."""
+"""The item for a value, or the items of a list that is split."""
 
 
 class Joined(NamedTuple):
-    """Items of a list, joined."""
+    """Consecutive items of a list: their number, and their msgpack bytes joined."""
 
     number: int
     data: bytes
 
 
 Read = bytes | list[Joined]
-"""A value as it was read: its item, or the parts of a list that is split."""
+"""A value as it was read: its item, or the parts of a list that was split."""
 
 
 class DecodedItems(Protocol):
@@ -102,7 +102,7 @@ def may_be_split(data: bytes) -> bool:
 
 
 def split(data: bytes) -> list[bytes] | None:
-    """Return a value in msgpack as the items of a list, or None if that is not worth it."""
+    """Return a msgpack value as the items of a list, or None if splitting is not worth it."""
     parts = split_list(data)
     if parts is None and data and data[0] in _EXTENSIONS:
         parts = _split_snapshot(data)
@@ -127,12 +127,12 @@ def _split_snapshot(data: bytes) -> list[bytes] | None:
 
 
 def is_cut(encoded: Encoded) -> bool:
-    """Return whether a value was cut."""
+    """Return True if a value was cut (`list_items.cut`)."""
     return isinstance(encoded, list) and len(encoded) > 0 and unpack(encoded[0]).startswith(CUT)
 
 
 def is_snapshot(encoded: Encoded) -> bool:
-    """Return whether a value is the whole value of a DeltaChannel, split."""
+    """Return True if a value is the whole value of a DeltaChannel that was split."""
     return isinstance(encoded, list) and encoded[:1] == [_SNAPSHOT_ITEM]
 
 
@@ -144,7 +144,7 @@ _NOTHING = b"\xf6"
 
 @lru_cache(maxsize=16)
 def _empty(kind: str) -> bytes:
-    """Return the item of a value that is serialised to no bytes, such as None."""
+    """Return the item for a value that is serialised to no bytes, such as None."""
     return _NOTHING if kind == "null" else cbor.encode(Serialised(kind, b""))
 
 
@@ -153,7 +153,7 @@ def _in_one(parts: list[Joined]) -> bytes:
 
 
 def _hide_nothing(data: bytes, _replace: object) -> bytes:
-    """Return pickled or encrypted bytes as they are. Their texts cannot be hidden, so a check refuses instead."""
+    """Return pickled or encrypted bytes as they are. Their texts cannot be hidden, so a check refuses the value."""
     return data
 
 
@@ -161,10 +161,10 @@ _OWN_PATH = ("langgraph:checkpoint",)
 """The path of LangGraph's own record of a checkpoint: versions and ids."""
 
 _REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
-"""What a serialiser raises for a value of an unknown type, a cyclic one, or one with a lone surrogate."""
+"""Errors that a serialiser raises for a value that has an unknown type, is cyclic, or has a lone surrogate."""
 
 _WHOLE_STATES = frozenset([("__start__",), ("__root__",)])
-"""Channels of LangGraph whose value is a whole state. Its keys are the first names of paths."""
+"""LangGraph's channels whose value is a whole state. A path into such a value begins with a key of the state."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
@@ -177,7 +177,7 @@ class ValueCodec:
         serde: the serialiser.
         guard: the guard of the store, or None.
         include_quarantined: whether hidden texts are decoded. If False, a placeholder replaces a hidden text.
-        types: upgrades of classes that have changed. Lost classes are reported then.
+        types: upgrades of classes that have changed. With it, lost classes are reported.
         renaming: the renamed nodes.
         migration: the steps of a schema that has changed.
     """
@@ -257,7 +257,11 @@ class ValueCodec:
         )
 
     def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return serialised bytes as a guard allows them. Raises SecretError, CheckError, ValueTypeError."""
+        """Return serialised bytes after the guard has changed or allowed them.
+
+        Raises:
+            SecretError, CheckError, ValueTypeError: the guard refuses the value.
+        """
         refuse_plain_objects(value, ".".join(path) or "a value")
         made = guard.serialised(kind, data, path)
         if guard.on_write is not None and path != _OWN_PATH:
@@ -318,7 +322,7 @@ class ValueCodec:
         return True
 
     def is_one_value(self, kind: str, data: bytes) -> bool:
-        """Return whether bytes are one value in msgpack, as `kind` says. Bytes of other serialisers may be anything."""
+        """Return whether bytes are one value in msgpack, as `kind` says. A foreign serialiser may return any bytes."""
         return kind == MSGPACK and (self.proves or split_array(array_head(1) + data) == [data])
 
     def load(self, kind: str, data: bytes) -> Any:
@@ -326,7 +330,7 @@ class ValueCodec:
         return self._loads(kind, data)
 
     def encode(self, value: Any, what: str, path: tuple[str, ...] = ()) -> Encoded:
-        """Return the item of a value, or the items of a list. The arguments are as for `dump`."""
+        """Return the item for a value, or the items of a list. The arguments are as for `dump`."""
         kind, data = self.dump(value, what, path)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
@@ -334,7 +338,7 @@ class ValueCodec:
         return pack(data) if parts is None else [pack_item(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str, path: tuple[str, ...]) -> list[bytes] | None:
-        """Return the items of some values of a list, or None if they are inseparable. Arguments are as for `dump`."""
+        """Return the items for some values of a list, or None if they are inseparable. Arguments are as for `dump`."""
         if not values:
             return []
         kind, data = self.dump(list(values), what, path)
@@ -344,7 +348,7 @@ class ValueCodec:
         return None if parts is None or len(parts) != len(values) else [pack_item(part) for part in parts]
 
     def decode_items(self, part: Joined) -> list[Any]:
-        """Return the values of some items of a list."""
+        """Decode consecutive items of a list."""
         values: list[Any] = self._loads(MSGPACK, array_head(part.number) + part.data)
         return values
 
@@ -384,7 +388,7 @@ class ValueCodec:
         return [data] if is_one else [pack_text(kind), pack_bytes(data)]
 
     def load_part(self, parts: Sequence[bytes]) -> Any:
-        """Return the value of `dump_part`. Raises errors of the serialiser."""
+        """Return the value that `dump_part` has serialised. Raises errors of the serialiser."""
         if len(parts) == 1:
             return self._loads(MSGPACK, parts[0])
         kind = unpack_text(parts[0])
@@ -396,13 +400,13 @@ class ValueCodec:
     def encode_metadata(
         self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = (), serves: str | None = None
     ) -> tuple[bytes, bytes | None]:
-        """Return the item of the checkpoint's metadata, and one of the whole metadata if that is too large.
+        """Return the item for the checkpoint's metadata. If it cannot hold all metadata, return a second item with all.
 
         Args:
             metadata: LangGraph's metadata.
             thread_id: the id of the thread, for messages.
-            needs: channels that are made from ancestors.
-            serves: the id in the store of the checkpoint that has called its graph.
+            needs: the DeltaChannels whose values need ancestors.
+            serves: the store's id of the checkpoint that called this checkpoint's graph.
         """
         of = f"of thread {thread_id!r}"
         more: dict[str, Any] = {NEEDS_KEY: [*needs]} if needs else {}
@@ -421,7 +425,7 @@ class ValueCodec:
             if len(item) <= _METADATA_SIZE_BYTES_MAX and metadata.keys().isdisjoint(_NATIVE):
                 return item, None
         except StatelogError:
-            pass  # A key is not a text, or a text has a lone surrogate.
+            pass  # A key is not a text, or a text has a lone surrogate: store all metadata serialised.
         encoded = self.encode(dict(metadata), f"metadata {of}", (METADATA,))
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}

@@ -1,4 +1,4 @@
-"""The methods with which users of LangGraph's other savers and stores begin: `from_conn_string` and `setup`."""
+"""The methods that users of LangGraph's other savers and stores call first: `from_conn_string` and `setup`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Copies decoded values instead of decoding them again, for checkpoints that share most of their values.
 
 A copy shares nothing mutable with its original. Only lists with messages of LangChain's own classes are worth it and
-safe to copy. The class of a user may run any code when an object is created (validators, defaults, registries), and its
-name may mean another class later, so such values are decoded each time. Deep values and values of many pieces are
-decoded each time, too.
+safe to copy. A user's class may run any code when an object is created (validators, defaults, registries), and its name
+may later mean a different class, so such values are decoded each time. So are deep values and values of many pieces.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _is_copied(kind: Any) -> bool:
 _NEVER: Any = object()
 _ONCE: Any = object()
 _VALUE_SIZE_BYTES = 512
-"""The memory of a value beyond its bytes, and that of each of its pieces."""
+"""The assumed memory of a value in addition to its bytes, and of each of its pieces."""
 
 
 CACHE_SIZE_BYTES = 64 * 1024 * 1024
@@ -165,7 +164,7 @@ class Decoded:
         self._last: DecodedBy | None = None
 
     def by(self, codec: ValueCodec) -> DecodedBy:
-        """Return the cache for a serialiser that decodes as this one does."""
+        """Return the cache for `codec`. It is new if the last codec decoded differently."""
         last = self._last
         if last is None or any(map(is_not, last.of, what_decodes(codec))):
             last = self._last = DecodedBy(codec, self._size_bytes_max)
@@ -173,7 +172,7 @@ class Decoded:
 
 
 class _ListParts(dict[bytes, "Joined"]):
-    """Parts of lists as they were read, by their digests. Versions of a list share all parts except the last ones."""
+    """Parts of lists as they were read, by digest. Versions of a list share all parts except the last ones."""
 
     def __init__(self, take: Callable[[int], None]) -> None:
         super().__init__()
@@ -210,7 +209,7 @@ class DecodedBy:
         return {name: each if type(each) is bytes else read_whole(each, parts) for name, each in stored.items()}
 
     def expect(self, reads: Iterable[Read]) -> None:
-        """Announce the values that will be decoded next. A part that occurs in them twice is kept at its first use."""
+        """Announce the values that will be decoded next. A part that occurs twice is cached at its first use."""
         seen: set[bytes] = set()
         for read in reads:
             if isinstance(read, list):

@@ -75,7 +75,7 @@ def common_ends(known: Items, values: list[Any]) -> tuple[int, int]:
 
 
 def still(was: Items, values: list[Any]) -> Items:
-    """Return frozen items, without those that have changed while they were serialised.
+    """Return frozen items, with `...` in place of those that have changed while they were serialised.
 
     Args:
         was: the items as they were frozen.
@@ -87,7 +87,7 @@ def still(was: Items, values: list[Any]) -> Items:
 
 
 class Frozen:
-    """The frozen items of stored lists, by the identity of each list. OS threads may share it; interrupts are safe."""
+    """Remembers the frozen items of stored lists by identity. OS threads may share an object; interrupts are safe."""
 
     def __init__(self, items_max: int = _ITEMS_MAX) -> None:
         self._lists: OrderedDict[bytes, Items] = OrderedDict()
@@ -104,7 +104,7 @@ class Frozen:
             return found
 
     def put(self, identity: bytes, frozen: Items) -> None:
-        """Remember frozen items. The least recently used are forgotten."""
+        """Remember a list's frozen items. If there are too many, the least recently used lists are forgotten."""
         with self._lock:
             self._items += len(frozen) - len(self._lists.pop(identity, ()))
             self._lists[identity] = frozen

@@ -34,7 +34,7 @@ _BY_POSITION = 1
 _OBJECT_PARTS_MIN = 3
 _SEND = array_head(3) + b"\xaflanggraph.types\xa4Send"
 _MESSAGE = b"langchain_core.messages."
-"""The prefix of the modules of messages, which are items of lists."""
+"""The beginning of a message's module name. Messages are not cut, because they are items of lists."""
 
 
 def split_list(data: bytes) -> list[bytes] | None:
@@ -44,7 +44,7 @@ def split_list(data: bytes) -> list[bytes] | None:
 
 
 def hands_on(items: Sequence[bytes]) -> bool:
-    """Return whether an item of a list passes a state on. Then the list is cut inside its items."""
+    """Return True if an item of a list is a `Send`, which passes a state on. Then the list is cut inside its items."""
     return any(map(_is_send, items))
 
 

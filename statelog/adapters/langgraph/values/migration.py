@@ -24,7 +24,7 @@ _OWN = ("branch:", "join:", "start:", "__")
 
 
 class Migration:
-    """The steps of a versioned schema, for the checkpoints of a graph.
+    """The steps of a versioned schema, which are applied to a graph's checkpoints.
 
     Args:
         schema: the result of `statelog.versioned`.
@@ -40,7 +40,7 @@ class Migration:
         self.schema = schema
 
     def version_of(self, place: CheckpointName) -> int | None:
-        """Return the version for a checkpoint to put, or None if its graph has another schema."""
+        """Return the schema version for a put checkpoint, or None in a called graph, which has a different schema."""
         return None if place.namespace else self.schema.version
 
     def is_older(self, checkpoint: Checkpoint | None, place: CheckpointName) -> bool:
@@ -58,7 +58,7 @@ def migrate(
     pending: list[PendingWrite],
     deltas: Collection[str] = (),
 ) -> list[PendingWrite]:
-    """Bring a checkpoint to the declared version in place. Return its pending writes with the names of that version.
+    """Bring a checkpoint to the declared version in place. Return its pending writes with the present channel names.
 
     `deltas` are the names of its DeltaChannels. Most checkpoints do not have their values.
 
@@ -93,7 +93,7 @@ class _DeltaChannelValue:
 
 
 def _take_out(channels: _Channels, unread: Mapping[str, _DeltaChannelValue], facts: Mapping[str, Any]) -> None:
-    """Remove the placeholders of DeltaChannels. Raise MigrationError if one has another name now."""
+    """Remove the placeholders of DeltaChannels. Raise MigrationError if a step has renamed one."""
     for name, value in list(channels.values.items()):
         if isinstance(value, _DeltaChannelValue):
             former = next(each for each in unread if unread[each] is value)
@@ -108,7 +108,7 @@ def _take_out(channels: _Channels, unread: Mapping[str, _DeltaChannelValue], fac
 
 
 class _Channels:
-    """The channels of a plain state, and their present names."""
+    """The channels of a plain state, to which migration steps are applied, and their present names."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
@@ -149,7 +149,7 @@ class _Channels:
 
 
 def _renumber(checkpoint: dict[str, Any], channels: _Channels, of: str) -> None:
-    """Give changed channels other versions, so that the next checkpoint stores them, but no node sees a change."""
+    """Give changed channels different versions, so that the next checkpoint stores them, but no node sees a change."""
     former = {new: old for old, new in channels.names.items() if new is not None}
     versions: dict[str, Any] = checkpoint["channel_versions"]
     latest = max(map(str, versions.values()), default="0")
@@ -179,6 +179,6 @@ def _seen(
 
 
 def _other(version: str, salt: str) -> str:
-    """Return another version with the same number. Each reader gets the same one."""
+    """Return a different version with the same number. Each reader gets the same version."""
     number = version.partition(".")[0]
     return f"{number}.{hashlib.blake2b(f'{version} {salt}'.encode(), digest_size=5).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Values of msgpack as items of a store, and texts and bytes in msgpack. Nothing here imports LangGraph."""
+"""Converts msgpack values to items of a store, and texts and bytes to msgpack. Nothing here imports LangGraph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT_PREFIXES = tuple(items.wrap(PREFIX, bytes(size))[: -size or None] for siz
 
 
 def pack(data: bytes) -> bytes:
-    """Return the item of a value in msgpack."""
+    """Return the item for a msgpack value."""
     size = len(data)
     if size < _SHORT_PREFIXES_NUMBER:
         return _SHORT_PREFIXES[size] + data
@@ -27,12 +27,12 @@ def pack(data: bytes) -> bytes:
 
 
 def pack_item(data: bytes) -> bytes:
-    """Return the list item of a value in msgpack. A message is stored in its short form."""
+    """Return the item for a msgpack value in a list. A message gets its short form."""
     return pack(shorten(data, split_array))
 
 
 def renewed(item: bytes) -> bytes:
-    """Return an item of a list in the form of `pack_item`. Older releases stored messages in full."""
+    """Return a list's item in the form that `pack_item` makes. Older releases stored messages in full."""
     data = unpack(item)
     return item if is_short(data) else pack_item(data)
 
@@ -85,9 +85,9 @@ def unpack_bytes(item: bytes) -> bytes:
 
 
 _NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
-"""Texts that pending writes repeat. The position of a text is stored in its place, so it never changes."""
+"""Frequent texts in pending writes. A text's position is stored instead of the text, so positions never change."""
 _BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
-"""Beginnings of texts that pending writes repeat."""
+"""Frequent beginnings of texts in pending writes. Their positions are stored, so positions never change."""
 _NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}
 
 

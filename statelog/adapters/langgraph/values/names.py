@@ -1,4 +1,4 @@
-"""The names in a store for the names of LangGraph: unique, of bounded length, and unchanged if possible.
+"""Maps LangGraph's names to names in a store: unique, of bounded length, and unchanged if possible.
 
 | LangGraph | statelog |
 |---|---|
@@ -46,20 +46,20 @@ CACHE_THREAD_ID = "langgraph:cache"
 _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
 AT_HEAD = "__statelog_at_head"
-"""The key of an `AtHead` in a config. LangGraph's metadata leaves out keys that begin so."""
+"""The key of an `AtHead` in a config. LangGraph's metadata leaves out keys that begin with `__`."""
 
 ANSWERS = "__resume__"
-"""LangGraph's channel of answers."""
+"""LangGraph's channel for answers to interrupts."""
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
-"""The task id under which LangGraph stores a thread's last answer. The first question without an answer takes it."""
+"""The task id under which LangGraph stores a thread's last answer. The first unanswered question uses this answer."""
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 OF_FORK = "@"
-"""The separator in a fork's name, between the line of the fork and its first checkpoint."""
+"""The separator in a fork's branch name, between its namespace's branch name and the id of its first checkpoint."""
 _OF_TASK = ":"
-"""The separator in a namespace, between the name of a node and the id of its task."""
+"""The separator in a namespace, between a node's name and the id of the node's task."""
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
 _DIGITS = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
@@ -71,7 +71,7 @@ _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
 """12 digits of base 64 represent 9 bytes."""
 
 _TIME_WIDTH = 8
-"""The number of digits for the time of an id of LangGraph, a UUID of version 6, to 0.4 ms."""
+"""The number of digits for the time in LangGraph's ids, which are UUIDs of version 6, to 0.4 ms."""
 
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-")
 
@@ -93,9 +93,9 @@ class AtHead(NamedTuple):
 
     thread_id: str | None = None
     checkpoint_id: str = ""
-    """The last checkpoint; empty if there is none."""
+    """The id of the last checkpoint; empty if there is none."""
     is_answered: bool = False
-    """Whether the last answer was used, so that it must not answer another question."""
+    """Whether the last answer was used, so that it must not also answer a later question."""
 
 
 class CheckpointName(NamedTuple):
@@ -110,7 +110,7 @@ def place_of(config: Any) -> CheckpointName:
     """Return the place that a config names.
 
     Raises:
-        UsageError: the config names no thread or a reserved one (items, cache), or a name is not a text.
+        UsageError: the config names no thread or a reserved thread (of items or the cache), or a name is not a text.
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
@@ -173,7 +173,7 @@ def _digest(*parts: str) -> str:
 
 @lru_cache(maxsize=256)
 def checkpoint_name(namespace: str, id: str) -> str:
-    """Return the id of a checkpoint in the store."""
+    """Return the id that a checkpoint has in the store."""
     if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
         return f"{namespace}/{id}" if namespace else id
     return f"#{_digest(namespace, id)}"
@@ -189,7 +189,7 @@ def place_in(name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=256)
 def line_name(namespace: str) -> str:
-    """Return the branch of a namespace."""
+    """Return the name of a namespace's branch."""
     if not namespace:
         return "main"
     return f"ns:{namespace}" if _PLAIN.fullmatch(namespace) else f"ns:#{_digest(namespace)}"
@@ -223,18 +223,18 @@ def similar_lines(namespace: str) -> list[str]:
 
 
 def fork_name(namespace: str, id: str) -> str:
-    """Return the branch that begins with a checkpoint whose parent has a successor already."""
+    """Return the name of the branch for a checkpoint whose parent already has a successor."""
     return f"{line_name(namespace)}{OF_FORK}{id if _PLAIN.fullmatch(id) else '#' + _digest(id)}"
 
 
 def is_of_line(branch: str, line: str) -> bool:
-    """Return whether a branch is that of a namespace, or a fork of it."""
+    """Return True if `branch` is a namespace's branch `line`, or a fork of it."""
     return branch == line or branch.startswith(f"{line}{OF_FORK}")
 
 
 @lru_cache(maxsize=1024)
 def channel_name(channel: str) -> str:
-    """Return the channel in the store."""
+    """Return the name that a channel has in the store."""
     try:
         size = len(channel.encode())
     except UnicodeEncodeError:
@@ -252,25 +252,25 @@ PREFIX_SIZE = _TIME_WIDTH + _PLACE_WIDTH
 
 
 def writes_prefix(place: CheckpointName) -> str:
-    """Return the prefix of the names of a checkpoint's pending writes. Later checkpoints mostly have greater ones."""
+    """Return the prefix for the names of a checkpoint's writes. Later checkpoints mostly have greater prefixes."""
     return checkpoint_prefix(place.namespace, place.id)
 
 
 @lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
-    """Return `writes_prefix` of a checkpoint of any thread."""
+    """Return the same as `writes_prefix`. The thread does not matter."""
     time = bytes.fromhex(id[:8] + id[9:13]) if _UUID.match(id) else bytes(6)
     digits = _spell_with_digest(time + b"\0", namespace, id)
     return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
-    """Return the channel of a write with a negative number. Older releases stored all writes of a task in number 0."""
+    """Return the channel of a write with a negative number. Older releases stored all writes of a task as number 0."""
     return f"{prefix}/{_short_digest(task_id)}{_index_digits(index)}"
 
 
 def group_name(prefix: str, time_us: int) -> str:
-    """Return the channel of writes of tasks that were committed together. It is greater than earlier ones."""
+    """Return the channel for the writes of tasks that are committed together. Later groups have greater names."""
     return f"{prefix}/{_spell(time_us.to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _TASK_WIDTH :]}{_END_OF_GROUPS}"
 
 
@@ -306,14 +306,14 @@ _TICKS_WIDTH = 15
 
 @lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
-    """Return the creation time of an id of LangGraph, a UUID of version 6 (RFC 9562), or None for another id."""
+    """Return the creation time in an id of LangGraph, a UUID of version 6 (RFC 9562), or None for any other text."""
     if _UUID_6.fullmatch(id) is None:
         return None
     return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US
 
 
 def id_after(id: str) -> str | None:
-    """Return a new UUID of version 6 that is greater than another, or None if the other is not of version 6."""
+    """Return a new UUID of version 6 that is greater than `id`, or None if `id` is not of version 6."""
     if _UUID_6.fullmatch(id) is None:
         return None
     now = (time.time_ns() // 1000 + _UUID_BEGINNING_US) * 10
@@ -325,7 +325,7 @@ def id_after(id: str) -> str | None:
 
 
 def writes_range(prefix: str) -> tuple[str, str]:
-    """Return the least name of a write of a checkpoint, and a name greater than all."""
+    """Return the least name that a checkpoint's writes can have, and a name greater than all their names."""
     width = _TASK_WIDTH + _INDEX_WIDTH
     return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
 

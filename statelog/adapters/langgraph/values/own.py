@@ -33,7 +33,7 @@ class Own(NamedTuple):
     id: str
     parent: str | None
     latest: str
-    """The greatest id among this checkpoint and its ancestors on the line."""
+    """The greatest id among this checkpoint and its ancestors in the branch."""
 
 
 _OWN_PARTS = len(Own._fields)
@@ -41,20 +41,20 @@ SHORT = b"\x01"
 """The first byte of items of `CHECKPOINT_CHANNEL` whose versions `display.graph_versions` has encoded."""
 
 END_OF_LINE = b"\xf6"
-"""Stored instead of an `Own` when a line has ended, so that its last checkpoint can be removed."""
+"""The end marker of a branch, stored instead of an `Own`, so that the branch's last checkpoint can be removed."""
 
 
 class CheckpointItem(NamedTuple):
-    """The item of `CHECKPOINT_CHANNEL`, split."""
+    """The parts of an item of `CHECKPOINT_CHANNEL`."""
 
     own: Own
     value: Sequence[bytes]
-    """The checkpoint without its id and values: names and numbers of its versions, or a value of the codec."""
+    """The checkpoint without its id and values: the names and numbers of its versions, or the parts of `dump_part`."""
     is_short: bool
 
 
 def split_kept(item: bytes) -> CheckpointItem | None:
-    """Split an item of `CHECKPOINT_CHANNEL`, or return None for the end of a line. This runs no user code."""
+    """Split an item of `CHECKPOINT_CHANNEL`, or return None for an end marker. This runs no user code."""
     if item == END_OF_LINE:
         return None
     parts = split_parts(item)
@@ -67,13 +67,13 @@ def split_kept(item: bytes) -> CheckpointItem | None:
 
 
 def decode_own(item: bytes) -> Own | None:
-    """Return the position of a checkpoint, or None for the end of a line. No user code runs."""
+    """Return the position of a checkpoint, or None for an end marker. No user code runs."""
     kept = split_kept(item)
     return None if kept is None else kept.own
 
 
 def pack_own(own: Own, value: Sequence[bytes], *, is_short: bool) -> bytes:
-    """Return the item of a position and a value. This is the inverse of `split_kept`."""
+    """Return the item for a position and a value. This is the inverse of `split_kept`."""
     latest = None if own.latest == own.id else own.latest
     if is_short:
         ids = [pack_id(own.id), pack_id(own.parent), pack_id(latest)]
@@ -95,7 +95,7 @@ def kept_item(state: MapView) -> bytes | None:
 
 
 def writes_state(lineage: Lineage) -> MapView | None:
-    """Return the state of the branch of pending writes."""
+    """Return the state of the branch `writes`, which has the pending writes, or None if there are none."""
     head = lineage.head(WRITES_BRANCH)
     return None if head is None else head.state
 

@@ -1,4 +1,4 @@
-"""Keys of filters: `user.name` is a key of that name, or `name` in the dict `user`."""
+"""Looks up the keys of a filter: `user.name` is a key of that name, or `name` in the dict `user`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def check_keys(keys: Iterable[Any]) -> None:
 
 
 def value_at(members: Mapping[str, Any], key: Any) -> Any:
-    """Return the value of a key. If the key does not exist and has dots, it is taken as a path.
+    """Return the value of a key. If the key does not exist and has dots, it is read as a path.
 
-    LangGraph's InMemoryStore takes a key as it is. Its SQLite and Postgres stores take dots as steps. So the key as it
-    is comes first. A missing value is None.
+    LangGraph's InMemoryStore uses a key unchanged. Its SQLite and Postgres stores read dots as steps of a path. So the
+    unchanged key is tried first. A missing value is None.
     """
     found = members.get(key)
     if found is not None or not isinstance(key, str) or "." not in key or key in members:

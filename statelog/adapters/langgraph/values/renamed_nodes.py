@@ -1,7 +1,7 @@
-"""Renames nodes in stored checkpoints of graphs whose nodes have other names now.
+"""Renames nodes in stored checkpoints, for graphs whose nodes were renamed since.
 
 The name of a node is in the channels that lead to it (`branch:to:NODE`, `join:NODE+NODE:NODE`, the tasks that were sent
-to it), in the versions it has seen, and in the ids of its tasks, under which its pending writes are stored.
+to it), in the versions that the node has seen, and in the ids of its tasks, under which its pending writes are stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BRANCH, _JOIN = "branch:to:", "join:"
 _TASKS, _INTERRUPT, _ERROR_SOURCE = "__pregel_tasks", "__interrupt__", "__error_source_node__"
 _PULL, _PUSH = "__pregel_pull", "__pregel_push"
 _INTERRUPTS_MAX = 64
-"""The number of interrupts of one task whose ids are recognised."""
+"""The maximum number of interrupts in one task whose ids are recognised."""
 
 
 class Renaming:
@@ -34,7 +34,7 @@ class Renaming:
         nodes: the former names of nodes, with their present names.
 
     Raises:
-        UsageError: `nodes` is not such a dict.
+        UsageError: `nodes` is not a dict of this form.
     """
 
     def __init__(self, nodes: object) -> None:
@@ -66,7 +66,7 @@ class Renaming:
         return {name: versions[former] for former in versions if (name := self.channel(former)) not in versions}
 
     def _keys(self, found: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-        """Return a dict with renamed keys. If both names exist, the present one counts."""
+        """Return a dict with renamed keys. If both names exist, the value of the present name is used."""
         made = {rename(key): value for key, value in found.items() if rename(key) != key}
         return {
             **{key: value for key, value in found.items() if rename(key) == key},
@@ -74,7 +74,7 @@ class Renaming:
         }
 
     def concerns(self, checkpoint: Mapping[str, Any]) -> bool:
-        """Return True if a checkpoint has a former name."""
+        """Return True if a checkpoint has, or may have, the former name of a node."""
         versions = checkpoint.get("channel_versions") or ()
         return (
             not self._nodes.keys().isdisjoint(checkpoint.get("versions_seen") or ())

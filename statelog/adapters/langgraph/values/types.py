@@ -1,8 +1,8 @@
 """Upgrades of classes that were moved, renamed or changed since their instances were stored.
 
 LangGraph's serialiser stores an instance as the names of its module and class, and its fields. For a class that it does
-not find, it returns the fields. It notifies listeners of each class that is not its own, and a listener notes lost
-ones. Upgrades are made by a hook around the serialiser's own hook.
+not find, it returns the fields. It notifies listeners of each class that is not its own, and a listener notes classes
+that no longer exist. Upgrades are made by a hook around the serialiser's own hook.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Types:
     """The upgrades of stored instances whose classes have changed.
 
     Args:
-        upgrades: by the `module:Class` with which an instance was stored, the present class, or a function that returns
-            the object. It is called with the fields as keywords, or with the stored arguments of the class.
+        upgrades: maps the `module:Class` with which an instance was stored to the present class, or to a function that
+            returns the object. Either is called with the fields as keywords, or with the class's stored arguments.
 
     Raises:
-        UsageError: `upgrades` is not such a dict.
+        UsageError: `upgrades` is not a dict of this form.
     """
 
     def __init__(self, upgrades: Mapping[str, Upgrade] | None = None) -> None:
