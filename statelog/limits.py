@@ -91,7 +91,7 @@ cheaper.
 """
 
 JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
-"""The size at which a checkpoint of a WAL half begins, after some hundred commits. So the WAL stays small."""
+"""When a half of the WAL reaches this size, a checkpoint begins, after some hundred commits. So the WAL stays small."""
 
 JOURNALED_RECORDS_MAX = 2560
 """The number of records in the WAL after which a checkpoint begins. Recovery takes 80 to 140 us for a small record."""
