@@ -93,7 +93,7 @@ class EnteredRun:
 
 @contextmanager
 def closing_block(run: Any) -> Iterator[None]:
-    """Mark a run as left when its `with` block ends. A step that is called later raises UsageError."""
+    """When the `with` block of a run ends, make the steps that are called later raise UsageError."""
     try:
         yield
     finally:

@@ -52,12 +52,12 @@ def moment_of(time_us: int) -> datetime:
 
 
 def now() -> datetime:
-    """Return the time of the clock of this process, in UTC."""
+    """Return the current time in UTC, by the clock that is set in this process."""
     return moment_of(_clock.now_us())
 
 
 def set_clock(other: Clock | None) -> Clock:
-    """Set the clock of the runs of this process; None sets the wall clock. Return the previous clock."""
+    """Set the clock that the runs in this process use; None sets the wall clock. Return the previous clock."""
     global _clock
     before, _clock = _clock, WallClock() if other is None else other
     return before

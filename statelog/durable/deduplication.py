@@ -85,7 +85,7 @@ def _stage_new_arguments(tx: Any, store: Store, entry: Entry, start: Start) -> N
 
 
 def stage_forgotten(board: Board, store: Any, value: Mapping[str, Any]) -> None:
-    """Stage the removal of the deduplication key of a run that ends."""
+    """Stage the removal of a run's deduplication key, because the run ends."""
     held = board_of(store).get(dedup_key(value["queue"], value["dedup"]))
     if held is not None and held.value["run"] == value["id"]:
         board.delete(held.key, expected_version=held.version)

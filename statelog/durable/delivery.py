@@ -145,7 +145,7 @@ class _RunDelivery:
             raise
 
     def _send_all(self) -> bool:
-        """Send messages until none may be sent. Return True if all have left the outbox, and their claim has ended."""
+        """Send messages until none may be sent now. Return True if all have left the outbox, which ends the claim."""
         key, board = self._claim.key, self._board
         while not self._stop.is_set():
             entry = board.get(key)  # Read this before the messages: a new message changes its version.
@@ -265,7 +265,7 @@ def _refused(value: Mapping[str, Any], subscriber: Subscriber, error: Exception)
 
 
 def deliver_here(store: Store, subscribers: tuple[Subscriber, ...], run: str) -> None:
-    """Deliver the messages of a run and of its children that may be sent now."""
+    """Deliver those messages of a run and its children that may be sent now."""
     if subscribers:
         for child in board_of(store).list(f"durable/children/{check_run_id(run)}/*"):
             deliver_here(store, subscribers, child.value["run"])

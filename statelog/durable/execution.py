@@ -135,7 +135,7 @@ in_step: ContextVar[tuple[str, ...]] = ContextVar("in_step", default=())
 
 
 class Execution:
-    """One execution of a run in one process."""
+    """Executes a run once in this process: looks up recorded calls, records new ones, and notes why the run stops."""
 
     def __init__(
         self, store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim | None, host: Host
@@ -172,7 +172,7 @@ class Execution:
         self.outstanding: dict[str, Any] = {}
         """Futures of the branches that must end before the run ends, by place."""
         self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
-        """The scopes that number calls, by the prefix of the places of these calls."""
+        """The scopes that number calls, by the prefix that they give to places."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
         """The operation, name and digest of each call in progress on an event loop, by place."""
         self.order: EventOrder | None = None

@@ -42,7 +42,7 @@ The beginning, which shows the call, and the end, which shows the exception, are
 """
 
 CALL_TRACEBACK_SIZE_MAX: Final = 4096
-"""The maximum size of the traceback of a call in characters."""
+"""The maximum size of a call's traceback in characters."""
 
 
 class CarriedError(Exception):
@@ -176,7 +176,7 @@ def error_text(recorded: Mapping[str, Any]) -> str:
 
 
 _ROOMS: Final = tuple(str(Path(__file__).parent.parent / room) + os.sep for room in ("durable", "aio"))
-"""The directories of modules whose frames are left out of tracebacks."""
+"""Directories with modules whose frames are left out of tracebacks."""
 
 
 def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> str:

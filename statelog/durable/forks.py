@@ -50,7 +50,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """The record of a call of a run.
+    """What a run has recorded about a call.
 
     Attributes:
         place: the place of the call in the run. `fork(at=place)` begins before it.
@@ -59,7 +59,7 @@ class StepInfo:
             while the call waited), `cut` (the workflow cancelled the call, for example by a timeout).
         result: the result of the call.
         error: the exception of the call, as `Type: message`.
-        attempts: the number of calls of the function.
+        attempts: how often the function was called.
         began: the time of the first record of the call. For most calls, only the end is recorded.
         ended: the time at which the call ended.
         child: the id of the run that a call of kind `child` has begun.
@@ -95,7 +95,7 @@ def steps(store: Store, run: str) -> list[StepInfo]:
 
 
 def calls_of(store: Store, value: Mapping[str, Any]) -> Iterable[tuple[str, list[Item]]]:
-    """Return the items of each recorded call of a run by its place, in the order of their first items."""
+    """Return, by place, the items of each recorded call of a run, in the order in which the calls began."""
     places: dict[str, list[Item]] = {}
     for item in recorded_of(store, value).items():
         if item["s"] in (BEGUN, TRIED, DONE) and item["o"] != "timer":
@@ -289,7 +289,7 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
 
 _REPLACEABLE: Final = ("step", "child", "recv")
 _REPLACED_DEPTH: Final = 3
-"""The depth of a replaced result in the entry of a run, below the keys `replaced`, the place, and `r`."""
+"""The depth of a replaced result in a run's entry, below the keys `replaced`, the place, and `r`."""
 
 
 def _replacements(

@@ -20,7 +20,7 @@ NAME_SIZE_BYTES_MAX: Final = 90
 """The maximum size of the name of a workflow, queue or topic. Two names and a run id fit into a key of the board."""
 
 STEPS: Final = "statelog:steps"
-"""The channel of a thread with the record of the active run."""
+"""The channel of a thread that contains the record of the active run."""
 
 HEADER: Final = "statelog:run"
 """The channel of a thread that names the active run."""
@@ -73,7 +73,7 @@ def run_key(run: str) -> str:
 
 
 def check_queue(queue: str) -> str:
-    """Return the name of a queue as part of a key, without `@`. Raises UsageError, LimitError."""
+    """Return the name of a queue as part of a key, with `@` escaped. Raises UsageError, LimitError."""
     return _checked("queue", queue, NAME_SIZE_BYTES_MAX, escapes_at=True)
 
 
@@ -92,7 +92,7 @@ def task_key(queue: str, partition: str | None, workflow: str, run: str) -> str:
 
 
 def task_patterns(workflows: Iterable[str]) -> list[str]:
-    """Return the patterns of the tasks of some workflows, in all queues. Raises UsageError, LimitError."""
+    """Return key patterns that match the tasks of the workflows in all queues. Raises UsageError, LimitError."""
     return [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in workflows]
 
 
@@ -112,7 +112,7 @@ def schedule_key(name: str) -> str:
 
 
 def deadline_key(run: str) -> str:
-    """Return the key of the deadline of a run. Its entry is due when the time of the run is up."""
+    """Return the key of a run's deadline. The entry is due when the time of the run is up."""
     return f"durable/deadlines/{check_run_id(run)}"
 
 
@@ -145,7 +145,7 @@ def gate_id(run: str, place: str) -> str:
 
 
 def mail_directory(run: str, topic: str) -> str:
-    """Return the prefix of the keys of a run's mail on a topic."""
+    """Return the key prefix of a run's mail on a topic."""
     return f"durable/mail/{check_run_id(run)}/{check_part('topic', topic)}/"
 
 
@@ -160,12 +160,12 @@ def child_key(parent: str, child: str) -> str:
 
 
 def outbox_directory(run: str) -> str:
-    """Return the prefix of the keys of the waiting messages of a run."""
+    """Return the key prefix of a run's waiting messages."""
     return f"durable/outbox/{check_run_id(run)}/"
 
 
 def parked_directory(run: str) -> str:
-    """Return the prefix of the keys of the parked messages of a run."""
+    """Return the key prefix of a run's parked messages."""
     return f"durable/outbox-parked/{check_run_id(run)}/"
 
 

@@ -28,10 +28,10 @@ class Observer(Protocol):
         """Return a context manager. Within it, a step is called. It yields a function that receives the result."""
 
     def metadata(self, execution: ObservedExecution, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the metadata of a checkpoint of a run."""
+        """Return the metadata to store with a run's checkpoint."""
 
     def recorded(self, execution: ObservedExecution, items: Sequence[Item], checkpoint: str) -> None:
-        """Take note of a commit of a run."""
+        """Take note that a run has recorded `items` in a commit."""
 
     def suspended(self, execution: ObservedExecution, waits: Sequence[Any]) -> None:
         """Take note that a run was suspended."""

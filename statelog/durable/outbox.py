@@ -170,7 +170,7 @@ def redeliver(store: Store, run: str, place: str) -> None:
 
     Args:
         store: the store.
-        run: the id of the run of the message.
+        run: the id of the run that emitted the message.
         place: the `Message.place` of the message.
 
     Raises:

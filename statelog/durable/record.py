@@ -78,7 +78,7 @@ class RunRecord:
         return {place for place, item in self.done.items() if "x" in item}
 
     def events(self) -> list[str]:
-        """Return the keys of the events of a workflow on the event loop, in their order.
+        """Return the keys of the recorded events of an asyncio workflow, in order.
 
         A cancelled call does not make its inner calls on replay, so the events of these inner calls are left out.
         """

@@ -115,7 +115,7 @@ def delay_of(due_us: int) -> float | None:
 
 
 FAR_S: Final = 10 * 365 * 86400.0
-"""The delay, in seconds, of the task of a run that waits for an event without a time limit."""
+"""The delay, in seconds, of a task whose run waits for an event without a time limit."""
 
 
 def find(store: Any, run: str) -> Entry:

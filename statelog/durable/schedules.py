@@ -66,7 +66,7 @@ def schedule(
     queue: str = DEFAULT_QUEUE,
     **kwargs: Any,
 ) -> Schedule:
-    """Begin a run of a workflow in a worker at each time of a cron expression. The ids of the runs are `NAME:TIME`.
+    """Let workers begin a run of a workflow at each time of a cron expression. The ids of the runs are `NAME:TIME`.
 
     Each time begins exactly one run, such as `nightly:2026-11-27T03:00Z` (in UTC), even with several workers or after
     crashes. A repeated call changes the schedule only if an argument differs. The schedule then continues from the last

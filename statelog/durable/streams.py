@@ -49,7 +49,7 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) ->
 
 
 def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
-    """Return the number for the parts of an attempt. It is greater than the numbers of all earlier parts of the step.
+    """Return the number of an attempt for its parts. It is greater than that of any earlier part of the step.
 
     A call that a crash ended has left no trace except its parts.
     """

@@ -141,8 +141,8 @@ class Webhook:
 class _Exchange(Thread):
     """One request and its answer, in a separate thread.
 
-    A socket timeout starts again with each byte, and name lookups do not have one. So the caller waits for this thread
-    with its own timeout, and then closes the connection.
+    A socket timeout starts again with each byte, and name lookups do not have a timeout. So the caller waits for this
+    thread with its own timeout, and then closes the connection.
     """
 
     def __init__(self, options: Mapping[str, Any], url: str, headers: Mapping[str, str], body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Bases. A base is an image of a store, cut into pieces, and the segments shipped since, merged into a few large ones.
+"""Bases. A base is an image of a store, cut into pieces, and the segments shipped since, merged into a few segments.
 
 A new base refers to the pieces and segments of earlier bases instead of sending them again.
 """
@@ -47,7 +47,7 @@ class ImagePiece(NamedTuple):
 
 
 class MergedSegment(NamedTuple):
-    """A segment that was merged from several shipped ones.
+    """A segment into which several shipped segments were merged.
 
     Attributes:
         name: name of its object.

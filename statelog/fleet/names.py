@@ -52,7 +52,7 @@ def copy(store: str) -> str:
 
 
 def store_of(quoted: str) -> str:
-    """Return the name of a store from the first part of its objects' names. Inverse of `folder`."""
+    """Return the name of the store whose objects' names begin with `quoted`. The inverse of `folder`."""
     return unquote(quoted)
 
 

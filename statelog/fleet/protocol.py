@@ -1,6 +1,6 @@
 """The ownership protocol: generators that yield requests to the storage, which a caller carries out. DESIGN.md 2.
 
-The protocol decides who owns a store and which segments count. A generator yields `Request`s,
+The protocol decides who owns a store and which segments are valid. A generator yields `Request`s,
 receives their answers, and returns a result. It uses no clock, thread or socket.
 """
 
@@ -132,7 +132,7 @@ def take(
 
     Args:
         owner: the new owner.
-        cut_of: called with the last segment that counts.
+        cut_of: called with the last valid segment.
         may_take: called before the store is taken from an owner.
 
     Returns:
@@ -204,7 +204,7 @@ def _damaged(name: str, what: str) -> CorruptionError:
 
 
 def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
-    """Put a segment, and check that it counts (F2).
+    """Put a segment, and check that it is valid (F2).
 
     Raises:
         FencedError: the store has another owner.

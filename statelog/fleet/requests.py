@@ -88,7 +88,7 @@ class Performer:
         self.perform(protocol.put(name, data))
 
     def append_fenced(self, token: str, name: str, data: bytes) -> bool:
-        """Append a segment in one request, if the storage can do that. Return True if the segment now counts (F2)."""
+        """Append a segment in one request, if the storage can do that. Return True if the segment is valid (F2)."""
         answer = self.archive.append_fenced(self.folder + HEAD, token, self.folder + name, data)
         self.requests += answer is not None
         return isinstance(answer, str)

@@ -65,7 +65,7 @@ def _naming(
 
 
 def head_to_read(performer: Performer, *, is_earlier: bool = False) -> HeadContents | None:
-    """Return the head, with its tail closed at the segment that is the last one now, or None without a head.
+    """Return the head, with its tail closed at the present last segment. Return None if there is no head.
 
     This waits while the store is being taken over (F3). The listed segments are valid if the head
     has not changed (F2).

@@ -241,7 +241,7 @@ class HostTurns:
         os.write(self._wakes, b".")
 
     def look(self, known: str) -> list[SegmentRow]:
-        """Return the segments of the log from a known one on, without a turn. Raises RemoteError."""
+        """Return the segments of the log from the segment `known` on, without taking a turn. Raises RemoteError."""
         with self._looking:
             try:
                 if self._eye is None:

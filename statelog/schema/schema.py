@@ -52,7 +52,7 @@ _CHANNELS_SHOWN_MAX = 20
 
 
 class SchemaLineage:
-    """A schema with a name and a version number: the base class of the result of `statelog.versioned`."""
+    """A schema with a name and a version number: the base class of what `statelog.versioned` returns."""
 
     name: str
     version: int

@@ -100,7 +100,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         same state, and must have no side effects.
 
         Args:
-            version: the version that the step starts from, 1 to the declared version less one.
+            version: the version that the step starts from, from 1 to one less than the declared version.
 
         Raises:
             UsageError: the step is registered already, or `version` is out of range.
@@ -270,7 +270,7 @@ class PlainChannels:
 
 
 def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any]) -> dict[str, Any]:
-    """Call a function of a step with a dict of channels, which it may change. Return its checked result.
+    """Call a step's function with a dict of channels, which the function may change. Return the checked result.
 
     Raises:
         TypeError: the function does not return a dict, or is async. ValueError: a key is not the

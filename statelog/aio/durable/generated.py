@@ -148,7 +148,7 @@ async def schedule(
     queue: str = DEFAULT_QUEUE,
     **kwargs: Any,
 ) -> Schedule:
-    """Begin a run of a workflow in a worker at each time of a cron expression. The ids of the runs are `NAME:TIME`.
+    """Let workers begin a run of a workflow at each time of a cron expression. The ids of the runs are `NAME:TIME`.
 
     See `statelog.durable.schedule`.
     """
