@@ -194,7 +194,7 @@ def _make(path: Path, *, is_peer: bool) -> None:
 
 
 def _run(job: CommitJob, processes: Sequence[ChildProcess]) -> list[Samples]:
-    """Let processes do a job at the same time. Return the times of each process."""
+    """Make all processes do a job at the same time. Return the times of each process."""
     there = ask(processes, json.dumps(asdict(job)))
     assert set(there) == {"there\n"}, there
     taken = [Samples(**json.loads(line)) for line in ask(processes, "go")]

@@ -193,7 +193,7 @@ def _measure_entries(bench: Bench) -> Result:
 
 
 def _count_losses(bench: Bench) -> Result:
-    """Count the values that code of another version loses in silence."""
+    """Count the values that code with a different or faulty schema version loses without an error."""
     declared = {"memories": reducers.append, "n": int}
     schema = versioned(declared, name="chat", version=2)
     schema.rename(1, "notes", "memories")
@@ -218,7 +218,7 @@ def _count_losses(bench: Bench) -> Result:
 
 
 def _count_lost_entries(bench: Bench, schema: Versioned[Any, Any], forgetful: Versioned[Any, Any]) -> int:
-    """Count the values of entries that code of another version loses in silence, over 4 cases."""
+    """Count the same losses for entries of the board, over 4 cases."""
     path = bench.directory / "losses of entries.state"
     with statelog.open(path) as store, statelog.open(path) as other:
         old, new = other.board(), store.board()

@@ -107,7 +107,7 @@ def measure_claims(bench: Bench) -> Result:
 
 
 def _run_round(found: _ClaimTimes, workers: Sequence[ChildProcess], path: Path, tasks: int, *, is_peer: bool) -> None:
-    """Let processes wait, set tasks, and collect the results of each process."""
+    """Make the processes wait, set tasks, and collect the results of each process."""
     bodies = [(number % _PRIORITIES, {"number": number}) for number in range(tasks)]
     if is_peer:
         with table.connected(path) as peer:

@@ -93,7 +93,7 @@ class DbosPeer:
         self._python: Path | None = None
 
     def ask(self, row: str, *, size: int, repeats: int, seconds: float = 0.0) -> PeerFigures:
-        """Let DBOS measure a row.
+        """Make DBOS measure a row, and return its measurements.
 
         Args:
             row: the name of the row in `dbos_peer.py`.

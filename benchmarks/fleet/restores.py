@@ -27,7 +27,7 @@ _WORKER = "benchmarks.fleet.worker"
 _RESTORED = {5000: 1.2, 50_000: 0.7}
 _MESSAGE_BYTES = 500
 _SINGLE = 40
-"""The number of last commits that are shipped one by one, like those of an interactive session."""
+"""The number of commits at the end that are shipped one by one, as in an interactive session."""
 
 _SYNC_MS = 100
 _REPEATS_MAX = 5

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "ticket"
 TAKEN = 20
-"""The number of last items that are read."""
+"""The number of items that are read from the end."""
 
 
 @dataclass(frozen=True, slots=True)

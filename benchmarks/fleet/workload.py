@@ -26,7 +26,7 @@ def _measure(bench: Bench) -> Result:
 
 
 def joined(rows: dict[str, Row], setting: FleetSetting) -> Result:
-    """Measure rows. A note names those without their peers. Raises SkipError if no row can be measured."""
+    """Measure rows. A note names the rows whose peers are missing. Raises SkipError if no row can be measured."""
     results, skipped = [], []
     for name, row in rows.items():
         try:

@@ -56,7 +56,7 @@ def _kept_of_text(bench: Bench, turns: int) -> float:
 
 
 def measure_handed(bench: Bench) -> Result:
-    """Measure turns of a graph that calls another one with all of its messages."""
+    """Measure turns of a graph that calls an inner graph with all of its messages."""
     with ExitStack() as stack:
         peers = [stack.enter_context(savers.opened(name, bench.directory, "handed")) for name in savers.names()]
         samples = interleave({peer.name: _turn(peer) for peer in peers}, count=bench.size(_TURNS))

@@ -106,7 +106,7 @@ def names(*, with_memory: bool = False) -> list[str]:
 def next_checkpoint(
     saver: BaseCheckpointSaver[str], last: Checkpoint, changed: dict[str, Any]
 ) -> tuple[Checkpoint, ChannelVersions]:
-    """Return the checkpoint that a graph would create after another one, and its new channel versions."""
+    """Return the checkpoint that a graph would create after `last`, and its new channel versions."""
     newest: Any = max(last["channel_versions"].values(), default=None)
     versions: ChannelVersions = dict.fromkeys(changed, saver.get_next_version(newest, None))
     checkpoint: Checkpoint = {

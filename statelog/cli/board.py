@@ -274,7 +274,7 @@ def _format_event(event: Event, output: Output) -> str:
 def delete(*, store: Path, key: str, expected_version: int | None, agent: str | None, as_json: bool) -> None:
     """Delete KEY from STORE. `board history` still shows its earlier values.
 
-    Exit code 3: the entry does not exist. Exit code 4: the entry has another version.
+    Exit code 3: the entry does not exist. Exit code 4: the entry has a different version.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:

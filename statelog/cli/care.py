@@ -155,7 +155,7 @@ def anchor(*, store: Path, as_json: bool) -> None:
     """Print an anchor of STORE: 106 digits that identify its history up to the last record on the disk.
 
     Keep the anchor where people who can write STORE cannot change it. Pass it to `--expect` of `verify` or `export`.
-    Exit code 7 then means: STORE is an earlier copy, or has other records.
+    Exit code 7 then means: STORE is an earlier copy, or its records differ.
     """
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:

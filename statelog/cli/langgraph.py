@@ -52,7 +52,8 @@ def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_j
 
     If STORE has a guard, secrets are redacted, and their threads are named.
 
-    A faulty thread (its name, a damaged row, other content in STORE) is copied up to the fault and named at the end.
+    A faulty thread (an invalid name, a damaged row, different content in STORE) is copied up to the fault and named at
+    the end.
     All other threads are copied whole. The exit code is that of the fault, or 1 for several kinds of faults.
     """
     _check_database(source, (*_DATABASES, *_FOREIGN))

@@ -24,7 +24,7 @@ Answers = list[list[Any]]
 
 
 def read(name: str) -> str:
-    """Return a file of the page."""
+    """Return the text of one of the page's files."""
     return files("statelog.inspector").joinpath("page", name).read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Import of a log. Each record is checked, and keeps its LSN in the store.
+"""Imports a log. Each record is checked, and keeps its LSN in the store.
 
 The store must be empty, or its log must be the beginning of the exported log. In the second case, the import continues
 where the store's log ends. Two logs are equal up to a record if their chain digests agree at that record, because a

@@ -5,7 +5,7 @@ on every page. Pages also contain old copies of records that were redacted or va
 transactions that never committed. So:
 
 - A record in the tree is preferred to one outside it.
-- No record above the last LSN that the table counts was ever committed.
+- The log's table and the write-ahead log show the last committed LSN. No record above it was ever committed.
 - A record outside the tree must fit the chain of its neighbours.
 - Of several candidates that fit, the one with the fewest contents is the newest, because records only lose contents.
 """

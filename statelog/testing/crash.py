@@ -145,7 +145,7 @@ def crash_at(
         key: the key of the store, or None if it has no key.
 
     Raises:
-        AssertionError: an acknowledged operation is lost, or the store has other contents.
+        AssertionError: an acknowledged operation is lost, or the store's contents are wrong.
     """
     if point not in POINTS:
         message = f"no fault point {point!r}; the fault points are {', '.join(POINTS)}"

@@ -293,7 +293,7 @@ class ThreadModel:
         return {} if data is None else data.policy
 
     def checkout(self, branch: str) -> ThreadModel:
-        """Return the thread on another branch."""
+        """Return the thread on the given branch."""
         return ThreadModel(self._model, self.id, self._schema if self._is_given else None, branch)
 
     # --- writing ------------------------------------------------------------------

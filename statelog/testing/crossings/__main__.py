@@ -15,7 +15,7 @@ from statelog.testing.crossings.driver import Driver, Failure, shrink
 from statelog.testing.crossings.plans import Plan, PlanStep, draw_plan
 
 _ACTS = (40, 80, 120, 200)
-"""The numbers of acts of successive runs. A store with more acts is slow to compare."""
+"""The numbers of acts in successive runs. After more acts, it would be slow to compare the store."""
 
 _TOLD_ACTS = 10_000
 """The number of acts between two lines that report progress."""

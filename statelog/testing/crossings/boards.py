@@ -61,7 +61,7 @@ def set_entry(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def create(actor: Actor, rng: Random) -> None:
-    """Create an entry, which fails if it exists."""
+    """Create an entry. This fails if the entry exists."""
     _board(actor, rng).create(rng.choice(KEYS), draw_value(rng), **_how(rng))
 
 

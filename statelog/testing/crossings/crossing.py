@@ -250,7 +250,7 @@ class Crossing:
         return self._seen_elsewhere() or self._reopen(self._agreements.observed)
 
     def _seen_elsewhere(self) -> tuple[str, str] | None:
-        """Return a failure if another process that has the store open sees other contents."""
+        """Return a failure if another process that has the store open sees different contents."""
         for process in self._processes:
             shown = process.observe(self._clock.moment, _IDS)
             lines = [] if shown is None else differences(self._agreements.observed, shown, ("the store", process.name))

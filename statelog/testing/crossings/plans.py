@@ -70,7 +70,7 @@ class Plan:
     durability: str = "interval"
 
     def with_steps(self, steps: Sequence[PlanStep]) -> Plan:
-        """Return the plan with other steps."""
+        """Return the plan with its steps replaced by `steps`."""
         return dataclasses.replace(self, steps=tuple(steps))
 
 

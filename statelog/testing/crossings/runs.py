@@ -260,7 +260,7 @@ def redeliver(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(1)
 def roll_thread_back(actor: Actor, rng: Random) -> None:
-    """Roll back the thread of a run, which rolls back the run too."""
+    """Roll back the thread of a run, which also rolls back the run."""
     runs = durable.runs(actor.store)
     if runs:
         thread = actor.store.thread(rng.choice(runs).thread)

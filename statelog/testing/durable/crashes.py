@@ -140,7 +140,7 @@ def _compare(story: Story, life: Life, expected: StoryOutcome, counts: Mapping[P
         if effects.counts[key] > 1:
             raise AssertionError(f"{_step(effects, key)} must be called at most once: {effects.counts[key]} calls")
     if life.in_flight & effects.once:
-        return  # The workflow got StepInterruptedError and may have taken another path.
+        return  # The workflow got StepInterruptedError and may have taken a different path.
     found = story.outcome()
     for name, value in expected._asdict().items():
         if not identical(getattr(found, name), value):

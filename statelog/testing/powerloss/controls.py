@@ -120,7 +120,7 @@ def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str
 
 
 def renamed(recording: Recording, name: str) -> Recording:
-    """Return the recording under another name, for reports."""
+    """Return the recording under a different name, for reports."""
     return replace(recording, workload=replace(recording.workload, name=name))
 
 

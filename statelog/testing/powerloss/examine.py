@@ -1,6 +1,6 @@
 """Builds the images of some cuts of a recording, and examines each one. This is the work of a worker process.
 
-The worker is recorded, too. So its recovery of an image can be cut again, and the images of this "second cut" are
+The worker is also recorded. So its recovery of an image can be cut again, and the images of this "second cut" are
 examined in the same way.
 """
 

@@ -121,7 +121,7 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 
 def make_older(path: Path) -> None:
-    """Convert a store to an imaginary format before the first, with other keys in the index."""
+    """Convert a store to an imaginary format before the first, whose index has different keys."""
     store_file = open_engine(path).store_file
     handles = store_file.lmdb_file.handles
     with handles.begin(write=True) as transaction:

@@ -46,7 +46,7 @@
 enum kind {
     KIND_WRITE = 1,            /* offset in the file; data */
     KIND_FLUSH_BEGIN = 2,      /* fsync or fdatasync of a file; name */
-    KIND_FLUSH_END = 3,        /* offset in the log of the record of its beginning */
+    KIND_FLUSH_END = 3,        /* offset in the log of its KIND_FLUSH_BEGIN */
     KIND_WRITE_FLUSHED = 4,    /* an O_DSYNC write is on the disk; offset in the log of its KIND_WRITE */
     KIND_TRUNCATE = 5,         /* the new size as offset */
     KIND_CREATE = 6,           /* name */
@@ -54,7 +54,7 @@ enum kind {
     KIND_RENAME = 8,           /* old name, NUL, new name */
     KIND_UNLINK = 9,           /* name */
     KIND_DIRECTORY_BEGIN = 10, /* fsync of a directory; name */
-    KIND_DIRECTORY_END = 11,   /* as KIND_FLUSH_END */
+    KIND_DIRECTORY_END = 11,   /* offset in the log of its KIND_DIRECTORY_BEGIN */
     KIND_MARK = 12,            /* data from the recorded process */
     KIND_MAPPED = 13,          /* a shared, writable mapping, whose writes are not logged; name */
     KIND_MSYNC = 14,

@@ -80,7 +80,7 @@ class KilledCommits:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A commit that is refused, because the flush of the WAL fails after the append."""
+    """A step whose commit is refused, because the flush of the WAL fails after the append."""
 
     commit: Commit
 
