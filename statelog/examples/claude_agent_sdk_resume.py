@@ -1,4 +1,4 @@
-"""A transcript of the Claude Agent SDK. Its process is killed, and another one reads and continues it.
+"""A transcript of the Claude Agent SDK. Its process is killed, and another process reads and continues it.
 
 `python -m statelog.examples.claude_agent_sdk_resume` needs no key, because no model is called.
 """

@@ -1,4 +1,4 @@
-"""A CrewAI flow asks a person. Its process is killed, and another one passes on the answer and continues.
+"""A CrewAI flow asks a person. Its process is killed, and another process passes the answer on and continues.
 
 `python -m statelog.examples.crewai_feedback` needs no key, because no model is called.
 """

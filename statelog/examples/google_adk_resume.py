@@ -1,4 +1,4 @@
-"""An ADK conversation. Its process is killed, and another one continues it, also from an earlier event.
+"""An ADK conversation. Its process is killed, and another process continues it, also from an earlier event.
 
 `python -m statelog.examples.google_adk_resume` needs no key, because no model is called.
 """

@@ -51,7 +51,7 @@ async def _travel(folder: Path) -> None:
 
 
 def main() -> None:
-    """Begin the trip in a process that is killed, and end it in another one."""
+    """Begin the trip in a process that is killed, and end it in another process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "statelog.examples.pydantic_ai_killed", folder]
         print("killed:", subprocess.run(command, check=False).returncode)  # noqa: S603 - this program

@@ -1,4 +1,4 @@
-"""A session of Strands Agents. Its process is killed while it writes, and another one reads it.
+"""A session of Strands Agents. Its process is killed while it writes, and another process reads it.
 
 `python -m statelog.examples.strands_session` needs no key, because no model is called.
 """

@@ -156,7 +156,7 @@ def content(engine: Any, value: Any) -> str | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value in a form that JSON can represent. Keys become texts, because exporters drop mappings without."""
+    """Return a value in a form that JSON can represent. Keys become texts, because exporters may drop other keys."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

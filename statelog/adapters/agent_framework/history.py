@@ -33,8 +33,8 @@ _session: ContextVar[AgentSession | None] = ContextVar("statelog_agent_framework
 class StatelogHistoryProvider(HistoryProvider):
     """A `HistoryProvider` of Agent Framework. The messages of one call are appended in one commit.
 
-    Two processes may append to one session: all messages stay, in the order of their commits. The same
-    commit stores the session's security labels, and a run that loads the messages also loads the labels.
+    Two processes may append to one session: all messages stay, in the order of their commits. The same commit
+    stores the session's security labels, and a run that loads the messages also loads the labels.
 
     Args:
         store: an open store.

@@ -49,7 +49,7 @@ _NOTHING_WRITTEN = written_item(())
 
 
 class Follows(NamedTuple):
-    """The checkpoint that a write follows. It shows whether the write was meant for the thread before a deletion."""
+    """The checkpoint that a write follows. It shows whether the write was meant for the thread before its deletion."""
 
     time_us: int | None
     """The creation time of the checkpoint, or None if unknown."""

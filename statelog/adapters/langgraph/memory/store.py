@@ -97,8 +97,8 @@ class StatelogStore(ThreadHolder, BaseStore):
             index: LangGraph's options for semantic search: `dims`, `embed`, `fields`. It needs numpy.
             ttl: LangGraph's options `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`.
             migrations: the versioned schemas of items, by the namespace in and below which they apply. `*` stands for
-                any label, and the longest namespace counts. The value of such an item is a dict of the fields of the
-                schema. Older versions are returned as the declared version, and a put stores the declared version.
+                any label, and the longest namespace applies. The value of such an item is a dict of the schema's
+                fields. Older versions are returned as the declared version, and a put stores the declared version.
             clock: returns seconds since 1970 UTC.
 
         Raises:
@@ -340,7 +340,7 @@ class _Work:
             check_op(op)
             if isinstance(op, PutOp):
                 place = to_text(op.namespace), op.key
-                self._puts.pop(place, None)  # Only the last operation on an item is done, in its position.
+                self._puts.pop(place, None)  # Apply only the last operation on an item, in its position.
                 self._puts[place] = op
             else:
                 self.reads.append((at, op))
@@ -393,7 +393,7 @@ def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
 
 
 def _as_in_json(value: Any) -> Any:
-    """Replace instances of subclasses of JSON's types, such as text enums and ordered dicts, by plain values."""
+    """Convert instances of JSON types' subclasses in a value, such as text enums and ordered dicts, to plain values."""
     if isinstance(value, Mapping):
         return {str.__str__(key) if isinstance(key, str) else key: _as_in_json(each) for key, each in value.items()}
     if isinstance(value, list):

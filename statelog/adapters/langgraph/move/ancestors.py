@@ -1,7 +1,7 @@
 """Moves the data of hidden ancestors: pruned checkpoints that a saver hides, but needs for a ``DeltaChannel``'s value.
 
 A thread is moved as its saver shows it. If the hidden ancestors of a checkpoint contribute to its values, one
-ancestor is put into the target in their place. It has the values stored before them and all their writes.
+ancestor is put into the target in their place. It has the values with which they begin, and the writes since then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies all threads of one saver into another, with checkpoints, pending writes and metadata, and compares them.
 
 An interrupted copy can be run again: it compares what the target has and adds what is missing. It never overwrites
-different content. An error in one thread is reported at the end, and the other threads are copied.
+content that differs. An error in one thread is reported at the end, and the other threads are copied.
 """
 
 from __future__ import annotations

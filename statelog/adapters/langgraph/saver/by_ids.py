@@ -1,8 +1,8 @@
 """Reads the checkpoints of a namespace from the index of ids, the greatest id first.
 
-This is for namespaces with many branches. For other namespaces, the end of each branch is read instead. The index
-has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). The checkpoints
-of each namespace are adjacent, so one look-up skips all those of a different namespace.
+This is for namespaces with many branches. For other namespaces, the end of each branch is read instead. The index has
+the checkpoints of all of a thread's namespaces, ordered by name (`names.checkpoint_name`). The checkpoints of each
+namespace are adjacent, so one look-up skips a whole namespace.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PAGE = 16
 
 
 class ByIds:
-    """Draws the checkpoints of a namespace, greatest id first. Each draw reads the store again."""
+    """Yields the checkpoints of a namespace, greatest id first. Each `draw` goes on, and reads the store again."""
 
     def __init__(self, namespace: str, before: str) -> None:
-        """Draw the checkpoints of a namespace. If `before` is not empty, draw only checkpoints with lower ids."""
+        """Begin with the greatest id in a namespace or, if `before` is not empty, with the greatest id below it."""
         self._prefix = checkpoint_name(namespace, "-")[:-1]
         self._below = f"{self._prefix}{before}" if before else ""
 

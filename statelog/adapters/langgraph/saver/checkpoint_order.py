@@ -63,7 +63,7 @@ class _BranchCursor:
 
 
 class Ordered:
-    """Draws checkpoints in order. Each draw reads the store again."""
+    """Yields checkpoints in order. Each `draw` goes on where the last one ended, and reads the store again."""
 
     def __init__(self, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._namespace = namespace

@@ -136,7 +136,7 @@ class CheckpointRow(NamedTuple):
 def read_latest(engine: Engine, decoded: DecodedBy, asked: CheckpointName) -> CheckpointRow | EllipsisType | None:
     """Read the checkpoint that a config names, or the latest one, in one short read. Return None if there is none.
 
-    Return Ellipsis unless the latest is certainly the head of its namespace's only branch. Then `Ordered` must find it.
+    Return Ellipsis if the latest may not be the head of its namespace's only branch. In this case, `Ordered` finds it.
     """
     with engine.read() as view:
         moment = ThreadView(engine, view, asked.thread_id)

@@ -46,7 +46,7 @@ _ALL = 1 << 62
 _BASES_MAX, _NAMESPACES_MAX = 4, 1024
 """The maximum number of cached bases in one namespace, where several runs may be active, and of cached namespaces."""
 _EDITED_MAX = 8
-"""Up to this number of items, a list is edited. With more, the list is written whole, and shares equal parts."""
+"""Up to this many changed items, a list is edited. With more, the list is written whole, and shares equal parts."""
 _PASSED_MAX = 512
 """The number of preceding checkpoints whose pending writes may have the items of a DeltaChannel."""
 

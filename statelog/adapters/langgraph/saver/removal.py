@@ -45,7 +45,10 @@ _TRUE = b"\xf5"
 
 
 def keep_latest(store: Store, codec: ValueCodec, thread_id: str) -> None:
-    """Remove all checkpoints of a thread, except the latest of each namespace whose caller, if any, is kept."""
+    """Remove all checkpoints of a thread, except the latest of each namespace.
+
+    In the namespace of a called graph, the latest is kept only if the checkpoint that called the graph is kept.
+    """
     lineage = Lineage(store, thread_id)
     latest: dict[str, tuple[FoundCheckpoint, str | None]] = {}
     there: set[str] = set()

@@ -147,7 +147,7 @@ class Gatherer(Generic[T]):
                 del line.waiting[:_TOGETHER_MAX]
         if not is_taken:
             _settle(request.group, make)
-            if not request.is_settled:  # Too many parts were before this one.
+            if not request.is_settled:  # More than `_TOGETHER_MAX` parts were ahead of this one.
                 self._give_back(line, request.group)
         elif not request.is_settled:
             request.gate.acquire()
