@@ -101,7 +101,7 @@ def closing_block(run: Any) -> Iterator[None]:
 
 
 def block_has_ended(id: str) -> UsageError:
-    """Return the error of a step that is called after the end of its block."""
+    """Return the error for a step that is called after its block has ended."""
     message = f"the block of run {id!r} has ended: call its steps within the block, or enter the run again"
     return UsageError(message, argument="run", value=id)
 
@@ -278,5 +278,5 @@ def reason(store: Store, id: str, error: BaseException) -> BaseException:
 
 
 def refusal(id: str, why: str) -> ConflictError:
-    """Return the error of a run that cannot be entered, or cannot continue in its block."""
+    """Return the error for a run that cannot be entered, or cannot continue in its block."""
     return ConflictError(f"run {id!r} cannot continue here: {why}", run=id)

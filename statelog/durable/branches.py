@@ -118,7 +118,7 @@ async def in_turn(
         try:
             if futures:
                 await host.wait(futures, first=False)
-        except BaseException:  # The call was cancelled.
+        except BaseException:  # The call was cancelled, so cancel its branches.
             for each in futures:
                 host.abandon(each)
             raise

@@ -345,7 +345,7 @@ def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) ->
 async def rehearse(
     store: Store, workflow: Workflow, value: Mapping[str, Any], host: Host
 ) -> NondeterminismError | None:
-    """Replay a run up to the end of its record. Return the difference between its code and the record, or None."""
+    """Replay a run up to the end of its record. Return the difference between the code and the record, or None."""
     execution = await host.io(Execution, store, workflow, value, None, host)
     _result, error = await _called(execution, Run(execution, None))
     if isinstance(execution.stop, NondeterminismError):

@@ -96,7 +96,7 @@ class Wait(NamedTuple):
 
 
 class Suspended(BaseException):
-    """Raised in a workflow by a call with a long wait."""
+    """Raised in a workflow by a call that must wait for long, to suspend the run."""
 
     def __init__(self, *waits: Wait) -> None:
         super().__init__(*waits)
@@ -176,7 +176,7 @@ class Execution:
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
         """The operation, name and digest of each call in progress on an event loop, by place."""
         self.order: EventOrder | None = None
-        """The order of the events of a workflow on an event loop. See D32."""
+        """The order of the events of an asyncio workflow (D32)."""
         self._deferred: list[Item] = []
         self._looked_lsn = -1
         began_us = value.get("retried", value["created"])
@@ -628,7 +628,7 @@ class Execution:
         return error
 
     def _next_numbers(self, place: str) -> dict[str, list[int]]:
-        """Return the next numbers of calls and tasks in each scope around a place."""
+        """Return, for each scope around a place, the numbers of its next call, task, `await` and timer."""
         return {prefix: scope.next_numbers for prefix, scope in list(self.scopes.items()) if place.startswith(prefix)}
 
     def begin_undoing(self, failure: Item) -> None:

@@ -382,7 +382,7 @@ def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
     with suppress(Exception):
         made = make(*args)
         return made
-    with suppress(Exception):  # The arguments of some builtin classes differ from their `args`.
+    with suppress(Exception):  # The parameters of some builtin classes differ from their `args`.
         made = base.__new__(kind)
         return made
     made = kind(*args)  # A class of an extension module may not allow `__new__` of a builtin class.

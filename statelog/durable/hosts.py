@@ -76,7 +76,7 @@ class Host(Protocol):
         """Make the call `work`. Return its outcome when it is the turn of this event (D32)."""
 
     async def caught_up(self, place: str) -> bool:
-        """Wait until all recorded events are replayed (D33). Return False if the caller must check for signals."""
+        """Wait until all recorded events are replayed (D33). Return False to let the caller check for signals."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that reads or writes the store."""

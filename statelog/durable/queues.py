@@ -121,7 +121,7 @@ class QueueLimits:
         self._lock = threading.Lock()
         self._at_work: Counter[str] = Counter()
         self._full: dict[str, float] = {}
-        """Pools without a free slot, with the times at which to check them again."""
+        """Pools (see `QueueSlot`) without a free slot, with the times at which to check them again."""
         self._used_up: dict[str, float] = {}
         """Queues whose rate is used up, with the times at which the next run may begin."""
 

@@ -18,7 +18,7 @@ Item = dict[str, Any]
 BEGUN = 0
 """The stage of an item that is recorded before a call is made."""
 TRIED = 1
-"""The stage of an item that records a failed attempt, after which another attempt follows."""
+"""The stage of an item that records a failed attempt that is followed by another."""
 DONE = 2
 """The stage of an item that records the outcome of a call."""
 PATCH = 3
@@ -139,7 +139,7 @@ class RunRecord:
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
 
     def missing(self, event: str, what: str) -> NondeterminismError:
-        """Return the error of a run whose code does not make a recorded call. `what` says what the code does."""
+        """Return the error for a run whose code does not make a recorded call. `what` says what the code does."""
         place = event.removeprefix("patch ")
         held = self.done.get(place) or self.begun.get(place) or {"o": "patch", "n": place}
         recorded = _shown(held["o"], held["n"])

@@ -228,7 +228,7 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
 
 
 def check_same(start: Start, held: Mapping[str, Any]) -> None:
-    """Raise ConflictError if a start differs from the existing run of its id in workflow, arguments or thread."""
+    """Raise ConflictError if a start differs from `held`, the run with its id, in workflow, arguments or thread."""
     is_other = held["workflow"] not in (start.workflow, *start.aliases)
     if is_other or held["digest"] != digest_of(start.arguments):
         what = "another workflow" if is_other else "other arguments"
@@ -352,7 +352,7 @@ def retried(store: Store, work: Any) -> Any:
 
 
 def error_of_end(run: str, status: str, error: object) -> RunFailedError | RunCancelledError:
-    """Return the error of a run that has failed or was cancelled."""
+    """Return the error for a run that has failed or was cancelled."""
     kind, what = (RunCancelledError, "was cancelled") if status == "cancelled" else (RunFailedError, "has failed")
     return kind(f"run {run!r} {what}: {error}", run=run, error=error)
 

@@ -217,7 +217,7 @@ def drive_here(
         store: the store.
         workflow: the workflow of the run.
         run: the id of the run.
-        wait_s: how long to wait for the run while it waits, or while another process drives it.
+        wait_s: how long to wait while the run waits, or while another process drives it.
         is_patient: wait without a limit while another process drives the run.
         lease_s: the duration of the claim, which is renewed, in seconds.
     """

@@ -119,7 +119,7 @@ class StepCall(NamedTuple):
 def make_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: StepOptions = NO_OPTIONS
 ) -> StepCall:
-    """Return a call of a step, after a check of its arguments and options.
+    """Check the arguments and options of a step, and return the call.
 
     Args:
         function: the step, which may have declared options.
@@ -284,7 +284,7 @@ def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int
 
 
 def _note_result(execution: Execution, place: str, call: StepCall, attempt: int, result: Any) -> Any:
-    """Record the result of a step, together with its commit. Return the result as a replay would return it.
+    """Record the result of a step, together with the writes of `call`. Return the result as a replay would return it.
 
     If the result cannot be recorded, the step fails. It is not tried again, because it has already had its effect.
     """

@@ -80,7 +80,7 @@ def run_worker(
 
 
 def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Queue] | None:
-    """Return the limits of queues by their names as parts of keys, or None for all queues. Raises UsageError."""
+    """Return the limits of the given queues by name, in the form of a key part; None for all. Raises UsageError."""
     if queues is None:
         return None
     names = check_list("queues", queues, "a list of names, or a dict")

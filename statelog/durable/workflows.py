@@ -204,7 +204,7 @@ NO_OPTIONS: Final = StepOptions()
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declaration of a function by `@step`."""
+    """What `@step` declares about a function."""
 
     options: StepOptions = NO_OPTIONS
     ignore: tuple[str, ...] = ()
@@ -273,7 +273,7 @@ class StepWithOptions:
 
 
 def declaration_of(function: object) -> Declaration:
-    """Return the declaration of a function by `@step`, or an empty declaration."""
+    """Return what `@step` declares about a function, or an empty declaration."""
     found = getattr(function, "__statelog_step__", None)
     return found if isinstance(found, Declaration) else _UNDECLARED
 
@@ -282,7 +282,7 @@ _UNDECLARED = Declaration()
 
 
 def options_of(function: object) -> StepOptions:
-    """Return the options of a step, from `Step.options` and from the declaration by `@step`."""
+    """Return the options of a step. Options from `Step.options` take precedence over those from `@step`."""
     if isinstance(function, StepWithOptions):
         return function.given.over(declaration_of(function.function).options)
     return declaration_of(function).options
@@ -330,7 +330,7 @@ def step(
     version: int = 1,
     upcast: Mapping[int, Callable[[Any], Any]] | None = None,
 ) -> Any:
-    """Declare options of a function for its calls as a step. A function without options does not need this decorator.
+    """Declare options for the calls of a function as a step. A function without options does not need this decorator.
 
     The function is returned unchanged, with a new attribute `options`: `run.step(charge.options(timeout_s=5), 840)`
     calls it with further options. See `Step.options`.

@@ -397,7 +397,7 @@ class Fleet:
         """Export the threads that a stranded file has continued after the store was taken over.
 
         Import the result into the store with `store.import_`. If the store has also continued a
-        thread, the export has a copy under the id `ID-stranded-EPOCH`. Entries of the board are not
+        thread, the export has a copy of the thread with the id `ID-stranded-EPOCH`. Entries of the board are not
         exported; read them in the file.
 
         Args:

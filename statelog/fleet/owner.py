@@ -280,7 +280,7 @@ class Owner:
         return max(0.0, min(_SLICE_S, beat_at_s - time.monotonic()))
 
     def _has_more(self, timeout_s: float) -> bool:
-        """Wait for a record, and then for more records unless a caller waits for this one."""
+        """Wait for a record. Unless a caller waits, wait up to `ship_ms` longer, to ship more records at once."""
         if not self._store.wait(self._shipped.lsn, timeout_s):
             return False
         if self._lag_since_s is None:

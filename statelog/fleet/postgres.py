@@ -253,7 +253,7 @@ def setup(url: str) -> None:
     shown = redacted_url(url)
     try:
         with psycopg.connect(url, autocommit=True, **connecting(url)) as connection:
-            # With two concurrent calls, the second may still fail inside Postgres, on the name of a type.
+            # If two calls are concurrent, the second may fail despite IF NOT EXISTS, on the name of a type.
             for table in (HEADS, OBJECTS):
                 with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                     connection.execute(_MAKE.format(table))

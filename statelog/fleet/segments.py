@@ -169,7 +169,7 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
     found = io.BytesIO()
     try:
         frame = zstandard.get_frame_parameters(compressed)
-        # zstd reports an unknown size as a huge number.
+        # This also refuses an unknown size, which zstd reports as a huge number.
         if not frame.has_checksum or frame.content_size > size_bytes_max:
             raise _damaged(name)
         expanding = zstandard.ZstdDecompressor(max_window_size=_WINDOW_SIZE_BYTES_MAX).stream_reader(compressed)
@@ -216,7 +216,7 @@ def _damaged(name: str) -> CorruptionError:
 
 
 class Tail:
-    """Consecutive segments, read one after the other as one source of an import."""
+    """Reads consecutive segments one after the other, as the source of an import."""
 
     def __init__(self, names: list[str], read_all: Callable[[list[str]], list[bytes]]) -> None:
         self._names = names

@@ -64,7 +64,7 @@ class _KnownPosition(NamedTuple):
     name: str
     """Name of the last segment. If there is none yet, its number is one less than that of the first segment."""
     version: str | None
-    """Version of that segment's row, or None if there is no segment."""
+    """Version of the row of the segment `name`, or None if there is no segment."""
     cut: Cut
 
 

@@ -34,7 +34,7 @@ def open_archive(url: str, **options: Any) -> Archive:
         options: options of buckets, as for obstore: `endpoint`, `region` and so on.
 
     Raises:
-        UsageError: the URL has another scheme, its package is not installed, or an option is
+        UsageError: the scheme of the URL is unknown, its package is not installed, or an option is
             unknown. Facts: argument, value.
         NotFoundError: the folder does not exist. Facts: path.
     """

@@ -20,8 +20,8 @@ def export_lost(
 ) -> dict[str, str]:
     """Export the threads that a stranded file has continued after the store was taken over.
 
-    If the store has also continued a thread, the export has a copy under another id. All other
-    threads keep their ids.
+    If the store has also continued a thread, the export has a copy of the thread with a different
+    id. All other threads keep their ids.
 
     Args:
         stranded: path of the file.

@@ -24,7 +24,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, f
 
 
 class Channel(NamedTuple):
-    """One named field of state.
+    """A named field of a state.
 
     Args:
         name: the name of the channel.

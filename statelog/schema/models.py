@@ -313,7 +313,7 @@ class _Loader:
 
 
 def check_of(channel: Channel) -> ModelCheck:
-    """Return the check of a channel whose schema is not a model but whose annotation names one."""
+    """Return the check of a channel whose annotation names a model, although its schema is not a model."""
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     fields: Any = {"value": (channel.annotation, ...)}
     model = pydantic.create_model("schema", __config__=config, **fields)

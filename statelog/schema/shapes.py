@@ -82,7 +82,7 @@ ANY = Shape(_same)
 
 
 def needs_loading(annotation: object) -> bool:
-    """Return True if values of this annotation are stored in another form, so that a read must convert them."""
+    """Return True if values of this annotation are stored in a different form, so that a read must convert them."""
     return any(
         issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, BUILTIN))
         for cls in classes_named(annotation)

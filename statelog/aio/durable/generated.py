@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
-    """Answer a gate. A worker wakes up and continues the run. Without a worker, it continues when it is run again.
+    """Answer a gate. A worker wakes up and continues the run. Without a worker, `durable.run` continues the run.
 
     See `statelog.durable.answer`.
     """
