@@ -75,7 +75,9 @@ class Overlay:
             payload = None if key is None else self._payloads[key]
             if key is not None and payload is not None:  # No stored page of the branch has a greater key.
                 return key, payload
-            return self._transaction.last_index(prefix)
+            stored = self._transaction.last_index(prefix)
+            if stored is None or stored[0] not in self._payloads:
+                return stored
         return next(self.scan_index(prefix, reverse=True), None)
 
     def last_time_us(self, thread: int) -> int:

@@ -21,7 +21,7 @@ from statelog.redaction import redacting_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statelog import Store
+    from statelog import Checkpoint, Store
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
@@ -75,8 +75,8 @@ class StatelogCheckpointStorage:
         return await run(self._load_all, workflow_name)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        """Return the ids of a workflow's checkpoints in order of time. No checkpoint is read."""
-        return [id for id, _shown in await run(self._listed, workflow_name)]
+        """Return the ids of a workflow's checkpoints in order of time. No state is read."""
+        return await run(self._listed_ids, workflow_name)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
         """Return the checkpoint with the latest timestamp, or None. No other checkpoint is read."""
@@ -104,6 +104,9 @@ class StatelogCheckpointStorage:
         """Return the ids of a workflow's checkpoints with their index entries, in order of time."""
         every = _DIRECTORY.all(self.store).items()
         return sorted(((id, shown) for id, shown in every if shown[0] == workflow_name), key=lambda pair: pair[1][1])
+
+    def _listed_ids(self, workflow_name: str) -> list[str]:
+        return [id for id, shown in self._listed(workflow_name) if _read_version(self.store, shown) is not None]
 
     def _load_all(self, workflow_name: str) -> list[WorkflowCheckpoint]:
         found = []
@@ -171,10 +174,16 @@ def read_encoded(within: Threads, checkpoint_id: str) -> dict[str, Any] | None:
 
 
 def _read_shown(within: Threads, shown: list[str]) -> dict[str, Any] | None:
+    version = _read_version(within, shown)
+    return None if version is None else join(version.state)
+
+
+def _read_version(within: Threads, shown: list[str]) -> Checkpoint | None:
+    """Return the version of an index entry, or None if its thread was deleted or the version was pruned."""
     workflow_name, _timestamp, version_id = shown
     try:
-        return join(within.thread(thread_of(workflow_name)).at(version_id).state)
-    except NotFoundError:  # The thread was deleted, or the version has expired.
+        return within.thread(thread_of(workflow_name)).at(version_id)
+    except NotFoundError:
         return None
 
 

@@ -32,6 +32,7 @@ from statelog.adapters.agent_framework import (
     StatelogHistoryProvider,
     StatelogSessionStore,
 )
+from statelog.adapters.agent_framework.checkpoints import thread_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -101,6 +102,16 @@ def test_get_latest_ignores_deleted_checkpoints(tmp_path, store):
     assert asyncio.run(storage.get_latest(workflow_name="w")) is None
     saved(storage, checkpoint(3))
     assert asyncio.run(storage.get_latest(workflow_name="w")) == checkpoint(3)
+
+
+def test_lists_leave_out_checkpoints_that_retention_or_a_deletion_removed(tmp_path, store):
+    storage = storage_of("statelog", tmp_path, store)
+    saved(storage, *map(checkpoint, range(1, 4)), checkpoint(4, "other"))
+    store.prune(keep_last=1)
+    assert asyncio.run(storage.list_checkpoint_ids(workflow_name="w")) == ["c3"]
+    store.thread(thread_of("w")).delete()
+    assert asyncio.run(storage.list_checkpoint_ids(workflow_name="w")) == []
+    assert asyncio.run(storage.list_checkpoint_ids(workflow_name="other")) == ["c4"]
 
 
 def test_a_deleted_checkpoint_is_not_found(storage):
