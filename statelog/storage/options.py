@@ -29,11 +29,11 @@ class Options(NamedTuple):
 
     Attributes:
         read_only: write nothing. The store must exist.
-        durability: "commit" loses no acknowledged commit in a power failure, and "interval" loses at most those of the
-            last interval.
-        interval_ms: with "interval", the longest time before the flush of an acknowledged commit begins.
+        durability: what a power failure can undo: with "commit", no acknowledged commit; with "interval", at most the
+            commits of the last interval.
+        interval_ms: with "interval", the longest time until the flush of an acknowledged commit begins.
         max_size_bytes: the quota: the file never grows beyond it.
-        lock_timeout_s: how long to wait for another process that writes.
+        lock_timeout_s: how long to wait for a lock that another process holds.
         flush: False flushes nothing, for measurements.
         key: the key of the store, or None if it has no key.
     """
@@ -79,7 +79,7 @@ _URL = r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 
 
 def check_path(path: object) -> None:
-    """Raise UsageError if `path` cannot be the path of a file, or names something other than a file."""
+    """Raise UsageError if `path` cannot be the path of a file, or names something other than a file, such as a URL."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         message = f"a path must be a str or an os.PathLike of a str, not {path!r}"
         raise UsageError(message, argument="path", value=path)

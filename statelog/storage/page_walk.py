@@ -101,7 +101,7 @@ class PageWalk:
     Args:
         file: the bytes of the whole file.
         meta: the snapshot's meta page.
-        lists_all: list every node of a leaf page, not only long values, tables, and the nodes of the free list.
+        lists_all: also yield leaf pages, with all their nodes. Otherwise only branch pages and long values are yielded.
     """
 
     def __init__(self, file: mmap.mmap | bytes, meta: Meta, *, lists_all: bool = False) -> None:

@@ -58,19 +58,19 @@ if TYPE_CHECKING:
     from statelog.storage.statistics import StoreFileStatistics
 
 _FORK_TIMEOUT_S = 0.25
-"""How long a fork waits for transactions to end: long enough for some commits, too short to be noticed."""
+"""How long a fork waits for transactions to end: long enough for a few commits, but too short to be noticed."""
 
 
 class StoreFile:
-    """An open store file. Get one by `open`, and call `close` once for each `open`. Write through `log.commit`.
+    """An open store file. Get it by `open`, and call `close` once for each `open`. Write through `log.commit`.
 
     Attributes:
         path: the real path of the data file.
         options: the options of the first opening in this process.
         lmdb_file: the data file, open in LMDB, with its locks and its gate.
         disk_reserve: limits how far commits may fill the file, and keeps allocated blocks after the limit.
-        checkpointer: the part that makes snapshots of the file durable, and pins them.
-        background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
+        checkpointer: makes snapshots of the file durable, and pins them.
+        background_flusher: the thread that flushes deferred commits, and makes a checkpoint when the store is idle.
         committer: commits for all OS threads of this process; None until `log.commit.committer_of` creates it.
         replayed: the number of records replayed from the WAL when the store was opened.
         inode: the device and inode numbers, which are a key of the registry.
@@ -78,7 +78,7 @@ class StoreFile:
     """
 
     def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
-        """Create the parts of a store. Use `open` instead, which keeps one object for each file."""
+        """Create the parts of a store. Call `open` instead, which creates only one object for each file."""
         is_interval = options.durability == "interval"
         self.path = path
         self.options = options
@@ -138,18 +138,19 @@ class StoreFile:
             create: create the store if there is none.
             replay: a function that writes records of the WAL into a store that was not closed. The default writes no
                 index rows.
-            options: the fields of `Options`. If a process opens a store several times, the shortest interval and the
-                timeout of the first opening apply.
+            options: the fields of `Options`. If a process opens a store several times, the shortest interval of all
+                openings and the timeout of the first opening apply.
 
         Raises:
             UsageError: invalid options, or options that differ from those of the open store.
-            StoreNotFoundError: there is no file, and `create` is False; or there is no directory. Facts: path.
+            StoreNotFoundError: the directory does not exist, or `create` is False and the file does not exist. Facts:
+                path.
             FormatError: the file is not a store, or its format is newer. Facts: path.
             CorruptionError: the store is damaged. Facts: path.
             AccessError: the user has no permission. Facts: path.
-            StoreKeyError: the key is missing, or is not that of the store. Facts: path.
-            StoreLockedError: another process holds the store. Facts: path, timeout_s.
-            StorageError: the operating system refuses for another reason. Facts: path.
+            StoreKeyError: the key is missing, or is not the store's key. Facts: path.
+            StoreLockedError: another process holds a lock of the store until the timeout. Facts: path, timeout_s.
+            StorageError: the operating system reports a different error. Facts: path.
         """
         given = Options(**options).check()
         check_path(path)
@@ -158,7 +159,7 @@ class StoreFile:
             while True:
                 if given.read_only and waits_for_recovery(real, descriptor):
                     cls._recover_first(real, given, replay)
-                # The process that was about to recover the store has ended.
+                # If the process that was about to recover the store has ended, try again.
                 with contextlib.suppress(UnrecoveredError):
                     return cls(real, descriptor, given, replay)
 
@@ -183,7 +184,7 @@ class StoreFile:
 
     @classmethod
     def _recover_first(cls, path: Path, options: Options, replay: Replay) -> None:
-        """Recover a store that was not closed by opening it for writing.
+        """Open an unclosed store for writing, which recovers it, and close it again.
 
         Call this before the store is opened read-only.
         """
@@ -196,7 +197,7 @@ class StoreFile:
             raise AccessError(message, path=str(path)) from error
 
     def _enter(self) -> None:
-        """Open LMDB on the file that `locks` has open, after a recovery if needed. The caller holds the gate."""
+        """Open LMDB on the file that `locks` has open. If necessary, recover it first. The caller holds the gate."""
         locks, path = self.lmdb_file.locks, self.path
         with locks.opening(self.lmdb_file.lock_timeout_s, read_only=self.read_only):
             locks.file.check()
@@ -218,7 +219,7 @@ class StoreFile:
     # --- reading, flushing and fencing -----------------------------------------------------
 
     def read(self) -> ReadTransaction:
-        """Return a read transaction for a `with` statement. It must be short, and must not run users' code."""
+        """Return a read transaction for a `with` statement. The block must be short, and must not run users' code."""
         return ReadTransaction(self.lmdb_file)
 
     def last_transaction_id(self) -> int:
@@ -227,11 +228,11 @@ class StoreFile:
             return transaction.id
 
     def statistics(self) -> StoreFileStatistics:
-        """Return sizes, pages of each table, free pages and readers, all as of one commit."""
+        """Return the file's sizes, page counts and readers, all as of one commit."""
         return collect_statistics(self.lmdb_file, self.checkpointer.pins.numbers)
 
     def flushed_lsn(self) -> int:
-        """Return the LSN of the last flushed record of any process. No power failure can undo it."""
+        """Return the LSN up to which the records of all processes are flushed. No power failure can undo them."""
         with self.read() as transaction:
             last = transaction.last_lsn()
         if self.writer.is_shared:
@@ -239,12 +240,12 @@ class StoreFile:
         file, flusher = self.lmdb_file, self.background_flusher
         if not (self.read_only or flusher.has_thread) and file.write_lock.acquire(blocking=False):
             try:
-                flusher.start()  # Without the flusher, nobody might flush the commits of a killed process.
+                flusher.start()  # Start the flusher, because nobody else might flush the commits of a killed process.
             finally:
                 file.write_lock.release()
         flushed = flushed_to(self.path) if self.wal.shared_state is None else self.wal.flushed_to()
         if flushed == UNKNOWN:  # No process writes: the store was closed, or its writers were killed.
-            with self.read():  # No compaction can replace the file during this read.
+            with self.read():  # After a compaction, this open transaction keeps the old file's descriptor open.
                 descriptor = file.locks.descriptor
                 if (session := read_dirty_flag(descriptor)) is not None:
                     flushed = read_extent(descriptor, session).lsn
@@ -254,19 +255,19 @@ class StoreFile:
         """Make the unflushed commits of all processes durable.
 
         Raises:
-            StorageError: the disk refuses. Facts: path.
+            StorageError: the flush fails. Facts: path.
             StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
-            UsageError: a signal handler that interrupted a call of the store called this.
+            UsageError: the caller is a signal handler that has interrupted an operation of the store.
         """
         self.writer.refuse_interrupter("a flush cannot be made")
         if self.wal.is_dirty and not self.wal.is_open:
-            with self.lmdb_file.write_lock, self.writer.alone():  # This opens the WAL.
+            with self.lmdb_file.write_lock, self.writer.alone():  # An empty write transaction opens the WAL.
                 pass
         self.wal.flush()
         self.wal.note_flushed()
 
     def fence_off(self, error: FencedError) -> None:
-        """Fence the file: no process may commit to it any more. Commits of this process raise `error`.
+        """Fence the file, so that no process may commit to it any more. Commits of this process raise `error`.
 
         Raises:
             ReadOnlyError, ClosedError, StoreLockedError, StorageError: the errors of a commit. Facts: path.
@@ -284,13 +285,13 @@ class StoreFile:
     def follow(self) -> None:
         """Continue with the successor of a compacted file. Do nothing if the file was not compacted.
 
-        Transactions that have begun end in the former file.
+        Transactions that have already begun continue in the former file.
 
         Raises:
             ClosedError: the store is closed.
-            StoreLockedError: other processes are opening it, or this process is committing, until the timeout. Facts:
-                path, timeout_s.
-            StoreReplacedError, StorageError, ...: the errors of an opening. The next use tries again.
+            StoreLockedError: until the timeout, other processes were opening the successor, or this process was
+                committing. Facts: path, timeout_s.
+            StoreReplacedError, StorageError, ...: the errors of an opening. The next use of the store tries again.
         """
         file = self.lmdb_file
         if file.is_purged:
@@ -311,9 +312,9 @@ class StoreFile:
             file.write_lock.release()
 
     def _open_successor(self) -> None:
-        """Open the file that the path names now, and close the former one after its last transaction has ended.
+        """Open the file that the path names now. Close the former file after its last transaction has ended.
 
-        Do nothing if another compaction has replaced the new file meanwhile.
+        Do nothing if another compaction replaces the new file while it is being opened.
         """
         file = self.lmdb_file
         descriptor = registry.open_data_file(self.path, writable=not self.read_only, create=False)
@@ -331,11 +332,11 @@ class StoreFile:
             is_named = is_same_file(self.path, descriptor)
             os.close(descriptor)
             if isinstance(error, StoreReplacedError) and not is_named:
-                return  # Another compaction has replaced the new file.
+                return  # Another compaction has replaced the new file, so `follow` tries again.
             raise
         file.follows_purge = False
         registry.note_inode(self)
-        if former_handles is None:  # An earlier reopening of the former file has failed.
+        if former_handles is None:  # LMDB is not open on the former file, because an earlier reopening failed.
             os.close(former.descriptor)
         else:
             raw, lock_file = former_handles.raw, former_handles.lock_file
@@ -344,7 +345,7 @@ class StoreFile:
     # --- closing, and forks ------------------------------------------------------------------
 
     def close(self) -> None:
-        """Release one `open`. The last release closes the file.
+        """Undo one call of `open`. The last call of `close` closes the file.
 
         Raises:
             UsageError: a transaction does not end within some seconds. Nothing was closed.
@@ -376,12 +377,12 @@ class StoreFile:
             file.write_lock.release()
 
     def _leave(self) -> None:
-        """Leave the session of the WAL. Remove the WAL if no other process has the store open."""
+        """Leave the session of the WAL. Remove the WAL if no other process has the store open for writing."""
         file = self.lmdb_file
         if self.read_only or file.handles is None:
             file.closed = True
             return
-        if file.has_moved:  # No process will use this file again.
+        if file.has_moved:  # No process will use this file again, so its WAL needs no checkpoint.
             self.checkpointer.leave()
             file.closed = True
             self.wal.close_shared_state(is_last=False)
@@ -398,7 +399,7 @@ class StoreFile:
         file = self.lmdb_file
         self.wake.close()
         if file.locks.descriptor >= 0:
-            # In these cases, the sidecar files are those of another file.
+            # In these cases, the sidecar files belong to a different data file, so do not remove them.
             is_gone = file.locks.file.is_lost or file.has_moved
             file.forget_mapped()
             if not (self.read_only or is_gone) and file.locks.try_exclusive():
@@ -406,7 +407,7 @@ class StoreFile:
         file.close()
 
     def rest_for_fork(self) -> None:
-        """Prepare for a fork: shut the gate if the open transactions end soon."""
+        """Prepare for a fork: shut the gate, unless open transactions do not end in time."""
         file = self.lmdb_file
         is_writer = file.write_lock.acquire(timeout=_FORK_TIMEOUT_S)
         file.gate.acquire()
@@ -416,7 +417,7 @@ class StoreFile:
         try:
             with contextlib.suppress(StatelogError):
                 file.shut_gate(0 if file.is_writing() else _FORK_TIMEOUT_S)
-                # Release the pins. Otherwise a child that closes its copy would free the parent's slot.
+                # Release the pins. Otherwise a child that closes its copy would free the slots of the parent's pins.
                 self.checkpointer.release_pins_within(_FORK_TIMEOUT_S)
                 self._is_at_rest = True
         finally:
@@ -430,10 +431,10 @@ class StoreFile:
     def abandon_after_fork(self) -> bool:
         """Close the child's copy after a fork. Return False if LMDB has to stay open.
 
-        The locks belong to the open file, so the child's copy would keep them after the parent's death. If no
-        transaction was open, closing LMDB's environment is harmless, and the child may open the file again. Otherwise,
-        closing it would free the parent's reader slots, even in the garbage collector at exit. In that case, the
-        environment is kept forever.
+        The child closes its descriptor: the locks belong to the open file, so the child's copy would keep them after
+        the parent's death. If no transaction was open, closing LMDB's environment is harmless, and the child may open
+        the file again. Otherwise, closing the environment would free the parent's reader slots, even if the garbage
+        collector closed it at exit. In that case, the child keeps the environment forever.
         """
         file = self.lmdb_file
         file.is_forked = True

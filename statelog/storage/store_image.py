@@ -1,8 +1,8 @@
-"""An image of a store in use: the bytes that its file would have if the store had been closed at one moment.
+"""Writes an image of a store in use: the bytes that its file would have if the store had been closed at one moment.
 
-A read transaction keeps LMDB from overwriting the pages of that moment. The image has the meta page of that moment
-twice. It has neither the dirty flag nor the word of a compaction. Free pages are zeros in the image, because they
-contain deleted data and change with every commit.
+A read transaction keeps LMDB from overwriting the pages of that moment. The image contains the meta page of that moment
+twice. It has neither the dirty flag nor the word that a compaction writes. Free pages are zeros in the image, because
+they contain deleted data and change with every commit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PIECE_SIZE_BYTES = 1024 * 1024
 """The number of bytes passed to one call of `write`."""
 
 _BEGINNINGS_MAX = 100
-"""The maximum number of attempts to read a meta page. An attempt fails if others commit twice meanwhile."""
+"""The maximum number of attempts to read a meta page. An attempt fails if others commit twice during it."""
 
 
 class WrittenImage(NamedTuple):
-    """The LSN and the size of a written image.
+    """A written image.
 
     Attributes:
         lsn: the LSN of its last record.
@@ -43,12 +43,13 @@ def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> WrittenImag
     """Write an image of the store, from the first byte to the last.
 
     Raises:
-        CorruptionError: the file is damaged. StorageError: the system refuses to read it. Facts: path.
+        CorruptionError: the file is damaged. Facts: path.
+        StorageError: the file cannot be read, or others commit without a pause. Facts: path.
     """
     for _again in range(_BEGINNINGS_MAX):
         with ReadTransaction(file) as transaction:
             first = read_first_pages(transaction.handles.descriptor, file.path, transaction.id)
-            if first is not None:  # If it is None, two commits have overwritten the snapshot's meta page.
+            if first is not None:  # Otherwise, two commits have overwritten the snapshot's meta page, so try again.
                 try:
                     return _write(transaction, first, write)
                 except OSError as error:
@@ -62,7 +63,7 @@ def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[byt
     for start in range(0, end, PIECE_SIZE_BYTES):
         stop = min(start + PIECE_SIZE_BYTES, end)
         piece = bytearray(os.pread(transaction.handles.descriptor, stop - start, start))
-        piece.extend(bytes(stop - start - len(piece)))  # A file may end before its last page if that page is free.
+        piece.extend(bytes(stop - start - len(piece)))  # The file may lack free pages at its end, so add zeros.
         for number in first.free.intersection(range(start // size, stop // size)):
             at = number * size - start
             piece[at : at + size] = bytes(size)

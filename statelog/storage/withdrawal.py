@@ -1,4 +1,4 @@
-"""Withdrawal of an empty store, for example after a refused import."""
+"""Removes an empty store, for example after a refused import."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
     """Remove the file of a store, and its lock file, if nothing was ever committed. The caller then closes the store.
 
     Raises:
-        StoreLockedError: another process has it open. Nothing was removed. Facts: path.
-        StorageError, OSError: the system refuses.
+        StoreLockedError: another process has the store open. Nothing was removed. Facts: path.
+        StorageError, OSError: the operating system reports an error.
     """
     path = file.path
     if not file.locks.try_exclusive():
@@ -30,7 +30,7 @@ def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
             with ReadTransaction(file) as transaction:
                 if transaction.last_lsn():
                     return
-            # Remove the WAL now. By the time this store is closed, the path may belong to another store's WAL.
+            # Remove the WAL now, because by the time this store is closed, a different store may be at the path.
             checkpointer.remove_wal()
             lock_path(path).unlink(missing_ok=True)
             path.unlink()

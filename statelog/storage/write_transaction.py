@@ -1,4 +1,4 @@
-"""The write transaction of a store, and the parts of a store file that it uses. Only one is open at a time."""
+"""The write transaction of a store, of which only one is open at a time, and the parts of a store file that it uses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,11 @@ class StoreWriter:
         self.is_shared = False
 
     def refuse_interrupter(self, what: str) -> None:
-        """Raise UsageError if the calling thread holds a lock of the store, so that a signal handler interrupted it."""
+        """Raise UsageError if the calling thread holds a lock of the store.
+
+        Then the caller runs within a commit, or is a signal handler that interrupted the store. `what` begins the
+        message.
+        """
         file = self.file
         if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
             message = f"{what} from within a commit, or by a signal handler that interrupted the store"
@@ -80,17 +84,17 @@ class StoreWriter:
         finally:
             try:
                 transaction.abort()
-            except BaseException:  # An interrupt may come as the abort begins.
+            except BaseException:  # An interrupt may come as the abort begins, so abort again.
                 transaction.abort()
                 raise
 
     def checkpoint(self) -> None:
         """Make all commits durable in the data file, whatever `durability` is.
 
-        Afterwards the WAL contains none of them.
+        After this call, the WAL contains none of these commits.
 
         Raises:
-            StorageError: a flush fails, or the operating system refuses. Facts: path.
+            StorageError: a flush fails, or the operating system reports a different error. Facts: path.
             StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
         """
         with self.file.translating(), self.file.write_lock, self.alone():
@@ -104,7 +108,7 @@ class Stage(Enum):
     NEW = 0
     BEGUN = 1
     COMMITTING = 2
-    """LMDB's commit was called. Only its return, or reading the store, shows whether it succeeded."""
+    """LMDB's commit was called. If it does not return, only reading the store shows whether it succeeded."""
     COMMITTED = 3
     """The commit is in the store and in the WAL."""
 
@@ -112,18 +116,18 @@ class Stage(Enum):
 class WriteTransaction(ReadTransaction):
     """The only write transaction of the store. Its reads see its own writes.
 
-    Only `log.commit`, `StoreWriter.alone` and recovery begin and end one.
+    Only `log.commit`, `StoreWriter.alone` and recovery begin and end write transactions.
 
     Attributes:
         changes: the number of its writes.
         size_bytes: the size of the records that it has written.
         number: LMDB's number of the transaction, once it has begun.
         appended: the appended records, in order, for the WAL.
-        is_flushed: whether the commit is durable when it returns.
-        rewrites: whether it has done more than append records, so that the WAL cannot contain the commit.
+        is_flushed: whether the committing thread flushes the commit, so that it is durable when the caller continues.
+        rewrites: whether the transaction does more than append records, so that the WAL cannot contain it.
         wakes: the mask of the waiters to wake: see `Wake.notify`.
         calls: functions to call after the commit, without the writer lock. Exceptions are ignored.
-        work_error: an error that a work raised after it had written.
+        work_error: an error that the `work` of a request raised after it had written.
     """
 
     # Class attributes hold the initial values, which is faster, because each commit creates an instance.
@@ -136,7 +140,7 @@ class WriteTransaction(ReadTransaction):
     _leaf = NO_PAGE
     _may_own_pages = True
 
-    def __init__(self, writer: StoreWriter) -> None:  # A call of super() would double the time.
+    def __init__(self, writer: StoreWriter) -> None:  # Calling super() would double the time.
         self._writer = writer
         self._file = writer.file
         self._borrowed = []
@@ -146,7 +150,7 @@ class WriteTransaction(ReadTransaction):
 
     @property
     def snapshot_id(self) -> int:  # type: ignore[override]  # The id follows from the number of changes.
-        """The commit whose free list page reads are checked against, or 0 for no check."""
+        """The number of the commit against whose free list pages are checked when they are read, or 0 for no check."""
         # After a change, this transaction may use pages that were free in the previous snapshot, so nothing is checked.
         return 0 if self.changes else self.number - 1
 
@@ -158,7 +162,7 @@ class WriteTransaction(ReadTransaction):
     # --- beginning and ending ---------------------------------------------------------
 
     def begin(self) -> None:
-        """Acquire the writer lock between processes, and begin the transaction.
+        """Acquire the writer lock, which all processes share, and begin the transaction.
 
         The caller holds `write_lock`, and has checked for a fork.
 
@@ -178,7 +182,7 @@ class WriteTransaction(ReadTransaction):
                 writer_lock.acquire(file.lock_timeout_s)
             if file.moved[0] in SUCCEEDED:
                 self._follow()
-                writer_lock = file.locks.writer  # This is the lock of the successor.
+                writer_lock = file.locks.writer  # Use the lock of the successor from now on.
             try:
                 self._writer.checkpointer.prepare()
                 handles = file.handles
@@ -188,9 +192,10 @@ class WriteTransaction(ReadTransaction):
                 handles = file.handles
             file.writer_thread = get_ident()
             if writer_lock is not None and writer_lock.needs_repair:
-                writer_lock.mark_repaired()  # Do this last, because LMDB's own lock had a dead owner, too.
+                # Do this last, because LMDB's own lock also had a dead owner, and only the begin above repaired it.
+                writer_lock.mark_repaired()
         except BaseException:
-            file.active_transactions.add(self)  # `begin_again` may have removed this transaction.
+            file.active_transactions.add(self)  # `_end` needs this, and `begin_again` may have removed the transaction.
             self._end()
             raise
         self.number = raw.id()
@@ -214,25 +219,26 @@ class WriteTransaction(ReadTransaction):
             file.follow()
             file.pass_gate(self)
             file.locks.acquire_writer(file.lock_timeout_s)
-        if file.moved[0] in SUCCEEDED:  # The compaction was killed, or the disk refused its rename.
+        # If the word is still set, the compaction was killed, or its rename failed. So clear the word.
+        if file.moved[0] in SUCCEEDED:
             try:
                 write_word(file.locks.descriptor, 0)
             except OSError as error:
                 raise translate_os(error, path=file.path) from error
 
     def commit(self) -> None:
-        """Commit to the WAL and to LMDB. `Wal.flush` makes the commit durable.
+        """Commit to the WAL and to LMDB. Afterwards, `Wal.flush` makes the commit durable.
 
         The caller calls `abort` after a failure.
 
-        A checkpoint follows a commit that does not fit the WAL because it rewrites records or is large.
+        If the WAL cannot contain the commit, because it rewrites records or is large, a checkpoint follows.
 
         Raises:
-            StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
-            lmdb.Error: LMDB refuses the commit.
+            StorageError, StoreFullError: the append to the WAL fails. Nothing was committed.
+            lmdb.Error: LMDB's commit fails.
         """
         file, writer = self._file, self._writer
-        if file.is_forked:  # A work that forks continues in the child as well.
+        if file.is_forked:  # A `work` function that forks also continues in the child, which must not commit.
             raise file.forked_error()
         if self._borrowed:
             self._take_back()
@@ -275,11 +281,11 @@ class WriteTransaction(ReadTransaction):
             if writer_lock is not None and not file.closed:
                 writer_lock.release(self.stage is Stage.COMMITTED)
             file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # The committer may keep this object longer than the file is open.
+            self._handles = NO_HANDLES  # Drop the handles, because the committer may keep this object after a close.
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether LMDB's commit was called."""
+        """Whether `commit` was called, so that LMDB may have committed."""
         return self.stage is Stage.COMMITTING or self.stage is Stage.COMMITTED
 
     # --- writing ------------------------------------------------------------------------
@@ -300,7 +306,7 @@ class WriteTransaction(ReadTransaction):
         Args:
             lsn: the LSN of the first record.
             records: the records.
-            changes: the new payloads by key. They are stored sealed, and None removes the key.
+            changes: the new payload of each key, which is stored sealed. None removes the key.
 
         Raises:
             StorageError: the LSN is not above the last one. Facts: lsn.
@@ -316,8 +322,8 @@ class WriteTransaction(ReadTransaction):
                 point("commit.before_put_log")
             stored = record if mac is None else mac.seal_record(lsn, record)
             self.size_bytes += len(stored)
-            # The flags are dupdata, overwrite and append. If the key is out of order, LMDB stores nothing and returns
-            # False.
+            # The three flags are dupdata, overwrite and append. With append, LMDB stores nothing and returns False if
+            # the key is out of order.
             if not put(encode_lsn(lsn), stored, True, True, True, self._log):
                 message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
                 raise StorageError(message, lsn=lsn)
@@ -339,11 +345,11 @@ class WriteTransaction(ReadTransaction):
                 point("commit.after_put_index")
 
     def put_index(self, key: bytes, payload: bytes) -> None:
-        """Store `payload` under `key`, sealed."""
+        """Seal `payload`, and store it under `key` in the index."""
         self.put(0, (), {key: payload})
 
     def put_meta(self, key: bytes, payload: bytes) -> None:
-        """Store a sealed payload under a key of the table `meta`."""
+        """Seal `payload`, and store it under `key` in the table `meta`."""
         self.changes += 1
         self.rewrites = True
         mac = self._handles.mac
@@ -351,13 +357,13 @@ class WriteTransaction(ReadTransaction):
         self._raw.put(key, value, True, True, False, self._handles.meta)
 
     def delete_index(self, key: bytes) -> None:
-        """Remove `key`, if it exists."""
+        """Remove `key` from the index if it exists."""
         self.put(0, (), {key: None})
 
     def replace_logs(self, records: dict[int, bytes]) -> None:
         """Replace records of the log.
 
-        All of them are removed first, because LMDB never merges pages that smaller values leave half empty.
+        First remove all of them, because LMDB does not merge pages that become half empty when values shrink.
 
         Raises:
             StorageError: one of the records does not exist. Nothing was replaced. Facts: lsn.
@@ -383,7 +389,7 @@ class WriteTransaction(ReadTransaction):
             self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
 
     def write_header_again(self) -> None:
-        """Write the header unchanged, because LMDB gives no number to a commit without changes."""
+        """Write the header unchanged, because LMDB gives a transaction number only to commits with changes."""
         self.changes += 1
         self.rewrites = True
         meta = self._handles.meta

@@ -1,7 +1,7 @@
-"""The background flusher: a thread that flushes commits later, and makes a checkpoint when the store is idle.
+"""The background flusher: a thread that flushes deferred commits, and makes a checkpoint when the store is idle.
 
-No guarantee depends on this thread. Without the thread, closing the store flushes the commits, and an idle store makes
-no checkpoint. The thread starts with the first commit, and sleeps while it has nothing to do.
+No guarantee depends on this thread. Without the thread, closing the store flushes the commits, and no checkpoint is
+made while the store is idle. The thread starts with the first commit, and sleeps while it has nothing to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_S = 0.02
 class Alarm:
     """An alarm that wakes the one thread that waits for it. It stays usable if a signal handler raises within `set`.
 
-    `threading.Event` would not stay usable, because an interrupt can come before the event releases its own lock.
+    A `threading.Event` might become unusable, because an interrupt can come before the event releases its own lock.
     """
 
     __slots__ = ("_lock",)
@@ -46,7 +46,7 @@ class Alarm:
 
     def set(self) -> None:
         """Wake the thread, or let its next `wait` return at once."""
-        with contextlib.suppress(RuntimeError):  # The alarm is set already.
+        with contextlib.suppress(RuntimeError):  # RuntimeError means that the alarm is already set.
             self._lock.release()
 
     def wait(self, timeout_s: float) -> bool:
@@ -79,7 +79,7 @@ class BackgroundFlusher:
         self.has_thread = False
         self.commits = 0
         self._alarm = Alarm()
-        """The alarm of the current thread. A thread with another alarm ends."""
+        """The alarm of the current thread. An earlier thread, which has a different alarm, ends."""
 
     def commit_made(self, *, is_flushed: bool) -> None:
         """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
@@ -106,14 +106,15 @@ class BackgroundFlusher:
             thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
             try:
                 thread.start()
-            # No thread can be started, or the interpreter is exiting. Closing the store flushes the commits.
+            # If no thread can be started, or the interpreter is exiting, do without: closing the store flushes the
+            # commits.
             except RuntimeError:
                 return
-        # Set these last: if an interrupt comes before, the next commit starts the thread again.
+        # Set these last: if an interrupt comes before this line, the next commit starts the thread again.
         self.has_thread = self.is_at_work = True
 
     def stop(self) -> None:
-        """Let the thread end soon. The caller holds `write_lock`."""
+        """Make the thread end soon. Do not wait for it. The caller holds `write_lock`."""
         alarm, self._alarm = self._alarm, Alarm()
         alarm.set()
         self.is_at_work = self.has_thread = False
@@ -126,9 +127,9 @@ class BackgroundFlusher:
                 unflushed = self._flush_for_others(alarm, unflushed)
 
     def _flush_for_others(self, alarm: Alarm, before: int) -> int:
-        """Flush commits that are still unflushed since the last call, because their processes may have died.
+        """Flush commits that were already unflushed at the last call, because their processes may have died.
 
-        Return the LSN of the last unflushed record, which is `before` in the next call.
+        `before` is the result of the last call. Return the LSN of the last record that is unflushed now, or 0.
         """
         file, now = self._file, self._wal.unflushed_to()
         if now and now == before:
@@ -136,7 +137,7 @@ class BackgroundFlusher:
                 with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _PATIENCE_S)):
                     if self._alarm is not alarm:
                         return 0
-                    self._checkpointer.prepare()  # This opens the WAL if this process has not written yet.
+                    self._checkpointer.prepare()  # Open the WAL, because this process may not have written yet.
                     self.start()
                 self._wal.flush()
                 self._wake.notify_all()
@@ -153,7 +154,7 @@ class BackgroundFlusher:
             alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S)
             if self._alarm is not alarm:
                 return
-            # The next writer gets the same error.
+            # Ignore errors, because the next writer gets the same error.
             with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
@@ -168,7 +169,7 @@ class BackgroundFlusher:
                 wal.look_for_file()
                 checkpointer.release_old_pins()
                 if now_s - busy_s >= IDLE_S:
-                    busy_s = now_s  # If the checkpoint fails, the thread tries again after the same time.
+                    busy_s = now_s  # If the checkpoint fails, the thread tries again after `IDLE_S`.
                     if self._end_work(alarm, seen):
                         self._wake.tell_flushed(wal.flushed_to())
                         return

@@ -2,9 +2,9 @@
 
 LMDB is opened so that it flushes nothing. Only the *durable snapshot* is certainly on the disk: the WAL has a copy of
 its meta page, and a read transaction of some process, the *snapshot pin*, keeps LMDB from reusing its pages. Later
-commits are in the WAL. A *checkpoint* makes a later snapshot the durable one. It begins under the writer lock, with a
-new epoch in the other half of the WAL. The flushes of the data file and of the slot need no lock. DESIGN.md has the
-invariants, J1 to J7.
+commits are in the WAL. A *checkpoint* makes a later snapshot the durable one. It begins under the writer lock with a
+new epoch, whose commits go into the other half of the WAL. Flushing the data file and the slot needs no lock. DESIGN.md
+has the invariants, J1 to J7.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ if TYPE_CHECKING:
     from statelog.storage.wal.wal import Wal
 
 _OWN_PAGES = 2
-"""The pages that a commit takes for LMDB's list of tables, and for its list of free pages."""
+"""The number of pages that a commit takes for LMDB's list of tables and its list of free pages."""
 
 _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
-"""The size of the largest group: its records and their sizes."""
+"""The maximum size of a group: its records, and the encoded sizes of the records."""
 
 
 class Checkpointer:
-    """The checkpoints of one store.
+    """Runs the WAL checkpoints of one store.
 
-    Only the owner of the writer lock may call a method, except those that need no lock.
+    Unless a method says that it needs no lock, only the owner of the writer lock may call it.
 
-    If `is_interval` is True, checkpoints are further apart.
+    If `is_interval` is True, commits may take more pages before a checkpoint is due, so checkpoints are less frequent.
 
     Attributes:
         pins: the snapshot pins of this process.
-        is_plain: no checkpoint was under way when the last write transaction began.
+        is_plain: whether no checkpoint was under way or due when the last write transaction began.
     """
 
     def __init__(self, file: LmdbFile, wal: Wal, *, is_interval: bool) -> None:
@@ -85,7 +85,7 @@ class Checkpointer:
         self._wal = wal
         self._is_interval = is_interval
         self._finishing = threading.RLock()
-        """The lock of a thread that finishes a checkpoint, or closes or replaces the WAL."""
+        """Held while a thread finishes a checkpoint, or closes or replaces the WAL."""
         self._adopted = 0
         """The last durable epoch that this process has adopted. It has no pins of earlier epochs."""
 
@@ -124,7 +124,8 @@ class Checkpointer:
         assert shared is not None
         words = shared.words
         epoch = words[EPOCH]
-        # Nearly always, the durable snapshot is pinned, no flush has failed, and no checkpoint is under way or due.
+        # Test for the most frequent case in one expression: the durable snapshot is pinned, no flush has failed, and no
+        # checkpoint is under way or due.
         self.is_plain = (
             epoch == words[DURABLE] == words[DONE] == words[PINS + (epoch & 1)] == self._adopted
             and words[TAKEN] <= words[TAKEN_MAX]
@@ -177,7 +178,7 @@ class Checkpointer:
     # --- checkpoints ------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Make the snapshot of the last commit the durable one, and pin it. No other process writes meanwhile.
+        """Make the snapshot of the last commit the durable one, and pin it. No other process can write during this.
 
         Raises:
             StorageError: a flush failed. The durable snapshot is unchanged, and nothing can be written until the store
@@ -189,7 +190,8 @@ class Checkpointer:
         wal.look_for_file()
         if wal.is_gone:
             wal.refuse_if_broken()
-        if shared.epoch > shared.durable_epoch:  # The half of the previous epoch is needed until the checkpoint ends.
+        # Finish the earlier checkpoint first: until then, the half of the WAL that the new epoch would use is needed.
+        if shared.epoch > shared.durable_epoch:
             self._finish_and_adopt()
         self._begin()
         self._finish_and_adopt()
@@ -217,9 +219,10 @@ class Checkpointer:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Set the number of pages after which the next checkpoint is due: a minimum, or half of the free pages if more.
+        """Set the number of pages after which the next checkpoint is due.
 
-        LMDB reuses the pages of one epoch two epochs later. So this number bounds the growth of the file.
+        The number is half of the free pages, but not below a minimum. LMDB reuses the pages of one epoch two epochs
+        later. So this number bounds the growth of the file.
         """
         shared, found = self._wal.shared(), collect_statistics(self._file)
         held_max = INTERVAL_HELD_PAGES_MAX if self._is_interval else HELD_PAGES_MAX
@@ -230,18 +233,18 @@ class Checkpointer:
         """Finish a checkpoint that any process has begun: flush the data file and the slot (J3). Needs no lock.
 
         Args:
-            is_awaited: wait for another process that is finishing the checkpoint. Otherwise, return at once.
+            is_awaited: if another process is finishing the checkpoint, wait for it. Otherwise, return at once.
 
         Raises:
             StorageError: a flush failed. Nothing can be written any more.
-            StoreLockedError: another process does not finish it in time.
+            StoreLockedError: another process did not finish the checkpoint in time.
         """
         file, wal, shared = self._file, self._wal, self._wal.shared()
         alone = file.locks.finishing_checkpoint(file.lock_timeout_s, is_awaited=is_awaited)
         with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
             if not is_mine or shared.done == shared.epoch:
                 return
-            wal.refuse_if_broken()  # The process that was finishing the checkpoint may have failed.
+            wal.refuse_if_broken()  # Check now, because the process that was finishing the checkpoint may have failed.
             slot = decode_slot(shared.prepared_slot())
             assert slot is not None, "the slot that was prepared is damaged"
             try:
@@ -257,7 +260,8 @@ class Checkpointer:
                     raise
                 raise wal.fail() from error
             shared.size_bytes = size_bytes
-            if slot.epoch in self.pins:  # Check this before `done` is set, because another checkpoint may begin then.
+            # Check the readers before setting `done`, because another checkpoint may begin after that.
+            if slot.epoch in self.pins:
                 file.handles.check_readers()
             shared.done = slot.epoch
             if slot.lsn > shared.flushed:
@@ -277,8 +281,7 @@ class Checkpointer:
     def adopt(self) -> bool:
         """Make the snapshot of the flushed slot the durable one, and release older pins.
 
-        Return False if the process that began the checkpoint has released its pin. The durable snapshot then stays the
-        same.
+        If the process that began the checkpoint has released its pin, keep the durable snapshot, and return False.
         """
         shared = self._wal.shared()
         if shared.done > shared.durable_epoch:
@@ -298,7 +301,7 @@ class Checkpointer:
     def checkpoint_when_idle(self) -> bool:
         """Make all commits durable in the data file, and release the pins.
 
-        Return False, without waiting, if another process is about to do so.
+        If another process is finishing a checkpoint, return False without waiting.
         """
         wal, shared = self._wal, self._wal.shared_state
         if shared is None or not shared.epoch or not wal.is_open or wal.is_broken or shared.is_broken:
@@ -318,7 +321,7 @@ class Checkpointer:
     # --- pins -------------------------------------------------------------------------
 
     def _pin_again(self) -> bool:
-        """Pin the durable snapshot if no process pins it. Return False if there are later commits (J2)."""
+        """Pin the durable snapshot, which no process pins. Return False if there are later commits (J2)."""
         shared = self._wal.shared()
         pin = self._file.handles.begin_read()
         if pin.id() != shared.durable_number or shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
@@ -329,9 +332,9 @@ class Checkpointer:
         return True
 
     def release_pins(self) -> None:
-        """End all pins of this process, and record this.
+        """End all pins of this process, and record in the shared state that they have ended.
 
-        The next writer pins the snapshot again or makes a checkpoint (J2).
+        The next writer pins the snapshot again, or makes a checkpoint (J2).
         """
         shared = self._wal.shared_state
         if shared is not None:
@@ -343,24 +346,24 @@ class Checkpointer:
         """Acquire the writer lock, and end all pins of this process, because LMDB is about to end them.
 
         Raises:
-            StoreLockedError: another process writes until the timeout.
+            StoreLockedError: another process wrote until the timeout.
         """
         if self.pins:
             with self._file.locks.writing(timeout_s):
                 self.release_pins()
 
     def release_old_pins(self) -> None:
-        """End the unneeded pins of snapshots before the durable one. Needs no lock."""
+        """End the pins of snapshots that are older than the durable one. Needs no lock."""
         shared = self._wal.shared_state
         if shared is not None and len(self.pins) > 0:
             self.pins.drop_before(shared.durable_epoch)
 
     def look_for_pins(self) -> None:
-        """Clear the words of pins that LMDB has dropped (J2).
+        """Clear the shared words of pins that LMDB has dropped (J2).
 
         Call this after LMDB was opened and before anything is written.
 
-        LMDB drops all readers when it is opened while no other process has it open, because their processes have died.
+        If LMDB is opened while no other process has it open, it drops all readers, because their processes have died.
         """
         shared = self._wal.shared_state
         if shared is None or not shared.epoch:
@@ -372,7 +375,7 @@ class Checkpointer:
                 shared.note_pin(epoch, is_held=False)
 
     def may_check_readers(self) -> bool:
-        """Return True if LMDB may drop dead readers, because none of them has a needed pin (J2)."""
+        """Return True if LMDB may drop the readers of dead processes, because none of them has a needed pin (J2)."""
         shared = self._wal.shared_state
         if shared is None:
             return not self._file.locks.is_open_for_writing()
@@ -385,11 +388,11 @@ class Checkpointer:
     def _join(self) -> None:
         """Open the WAL that other processes use, or create one."""
         file, wal, shared = self._file, self._wal, self._wal.shared()
-        file.locks.file.check()  # The WAL may belong to a file that has replaced ours.
+        file.locks.file.check()  # If a different file has replaced ours, the WAL belongs to that file.
         flagged = read_dirty_flag(file.locks.descriptor)
         try:
             epoch = wal.open(flagged)
-            if flagged is None:  # An ended session may have left values in the words.
+            if flagged is None:  # Begin a new session with clear words, because an ended session may have left values.
                 shared.reset()
             if not shared.epoch:
                 self._begin_session(epoch)
@@ -415,14 +418,15 @@ class Checkpointer:
             shared.epoch = epoch
             if is_new:
                 shared.note_filled(1, wal.fill_first_half())
-            else:  # Without this flush, one slot might be torn while the other is only in the page cache.
+            else:
+                # Flush first: otherwise the next slot might be torn while the other slot is only in the page cache.
                 wal.sync()
             self.checkpoint()
             if is_new:
                 sync_directory(self._file.path.parent)
             else:
                 self.checkpoint()
-            # Set the flag even if it is set: the process that set it may have been killed before its flush.
+            # Set the flag even if it is already set: the process that set it may have been killed before flushing it.
             extent = FlushedExtent(shared.done, shared.size_bytes, shared.flushed)
             set_dirty_flag(self._file.locks.descriptor, wal.session, extent)
             wal.note_extent(extent)
@@ -447,21 +451,22 @@ class Checkpointer:
         with self._finishing:
             file.handles.raw.sync(True)
             session = read_dirty_flag(data) or wal.session
-            with wal.flushing:  # The background flusher may be about to write an extent after the flag.
+            with wal.flushing:  # Keep the background flusher from writing an extent after the flag is cleared.
                 wal.is_flagged = False
             try:
                 clear_dirty_flag(data)
                 flush_file(data)
                 if armed:
                     point("checkpoint.before_unlink")
-                if not wal.is_open or wal.is_kept():  # If neither is true, the path names the WAL of another file.
+                # Otherwise, the path names the WAL of a different data file.
+                if not wal.is_open or wal.is_kept():
                     remove_journal(file.path)
                 if armed:
                     point("checkpoint.after_unlink")
             except BaseException:
                 if not wal.is_open or wal.is_kept():
                     self._set_flag_again(session)
-                else:  # After an interrupt, nothing may be appended to the removed file.
+                else:  # The WAL was removed before the interrupt, so nothing may be appended to it.
                     self._end_session()
                 raise
             self._end_session()
@@ -474,7 +479,7 @@ class Checkpointer:
             self._wal.close()
 
     def _set_flag_again(self, session: bytes) -> None:
-        """Set the dirty flag, because the session could not be ended and may continue."""
+        """Set the dirty flag again, because the session was not ended and may continue."""
         try:
             set_dirty_flag(self._file.locks.descriptor, session)
             self._wal.is_flagged = self._wal.is_open
@@ -482,29 +487,30 @@ class Checkpointer:
             raise self._wal.fail() from error
 
     def leave(self) -> None:
-        """Close the WAL, which keeps the commits. Needs no lock.
+        """Close the WAL without removing its commits. Needs no lock.
 
         Raises:
-            StoreLockedError: this process has a pin that other processes rely on, and cannot get the lock to release
-                it.
+            StoreLockedError: this process has a pin that other processes rely on, and cannot get the writer lock to
+                release the pin.
         """
         with contextlib.suppress(StatelogError):
-            self._wal.flush()  # Without this, nothing is flushed until another process commits.
-        with self._finishing:  # A thread that finishes a checkpoint needs the WAL.
+            self._wal.flush()  # Otherwise the commits would stay unflushed until another process commits.
+        with self._finishing:  # Wait for a thread that is finishing a checkpoint, because it needs the WAL.
             self.release_pins_within(self._file.lock_timeout_s)
             self._wal.close()
 
     def leave_after_fork(self) -> None:
         """Close the WAL in a forked child, without affecting the parent."""
-        self._wal.flushing = threading.RLock()  # A thread of the parent may hold the copied locks.
+        # Replace both locks, because a thread of the parent may hold them.
+        self._wal.flushing = threading.RLock()
         self._finishing = threading.RLock()
         self._wal.close()
 
     @contextlib.contextmanager
     def moving(self) -> Iterator[None]:
-        """Leave the session while the `with` block opens the successor of the data file.
+        """Detach the WAL and the shared state while the `with` block opens the successor of the data file.
 
-        At the end, close the former WAL and shared state. If the block raises, use them again.
+        At the end, close the detached files. If the block raises, use them again.
         """
         wal = self._wal
         with self._finishing, wal.flushing:

@@ -2,7 +2,7 @@
 
 The flag is in the data file, after the first meta page, where LMDB never writes. A process sets it before it
 acknowledges its first commit, and clears it after everything is flushed. If the flag is set and the WAL is missing,
-commits are missing. Behind the flag, the data file records how much of the WAL was flushed.
+commits are missing. After the flag, the data file records how much of the WAL was flushed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FlushedExtent(NamedTuple):
 
     Attributes:
         epoch: the epoch of the newest flushed slot.
-        size_bytes: the size of the file.
+        size_bytes: the size of the WAL file.
         lsn: the LSN up to which all commits were flushed.
     """
 
@@ -41,7 +41,7 @@ NO_EXTENT = FlushedExtent(0, 0, 0)
 
 
 def read_dirty_flag(descriptor: int) -> bytes | None:
-    """Return the unclosed session, None if the flag is not set, or empty bytes if the flag is damaged."""
+    """Return the session that the flag names, None if the flag is not set, or empty bytes if it is damaged."""
     stored = os.pread(descriptor, _SIZE_BYTES, _AT)
     if stored == bytes(_SIZE_BYTES) or len(stored) < _SIZE_BYTES:
         return None

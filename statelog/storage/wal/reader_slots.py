@@ -1,4 +1,4 @@
-"""The slots of LMDB's reader table. All processes share them for snapshot pins, snapshots and short reads.
+"""Manages the slots of LMDB's reader table, which all processes share for snapshot pins, snapshots and short reads.
 
 A snapshot pin keeps LMDB from reusing the pages of the durable snapshot (invariant J2).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 _CHECK_TIMEOUT_S = 0.1
-"""How long a search for dead readers waits for the writer lock. A failed search is repeated later."""
+"""How long a search for the readers of dead processes waits for the writer lock. A failed search is repeated later."""
 
 
 class SnapshotPins:
@@ -48,12 +48,12 @@ class SnapshotPins:
         """Return LMDB's transaction numbers of the pinned snapshots."""
         found = []
         for pin in tuple(self._transactions.values()):
-            with contextlib.suppress(lmdb.Error):  # Another thread has ended the pin.
+            with contextlib.suppress(lmdb.Error):  # Skip a pin that another thread has just ended.
                 found.append(pin.id())
         return found
 
     def keep(self, transaction: lmdb.Transaction, epoch: int) -> None:
-        """Make a read transaction the pin of `epoch`, and drop an earlier pin of that epoch."""
+        """Keep a read transaction as the pin of `epoch`. End an earlier pin of the same epoch."""
         before = self._transactions.pop(epoch, None)
         self._transactions[epoch] = transaction
         if before is not None:
@@ -61,7 +61,7 @@ class SnapshotPins:
 
     def drop_before(self, epoch: int) -> None:
         """End the pins of epochs before `epoch`."""
-        for number in tuple(self._transactions):  # Two threads may do this at the same time.
+        for number in tuple(self._transactions):  # Another thread may end the same pins, so expect missing ones.
             pin = self._transactions.pop(number, None) if number < epoch else None
             if pin is not None:
                 pin.abort()
@@ -79,8 +79,7 @@ class ReaderSlots:
 
     Args:
         file: the LMDB file.
-        may_release_dead: a function that returns True if no pin of a dead process is needed. The caller owns the writer
-            lock.
+        may_release_dead: returns True if no pin of a dead process is needed. It is called under the writer lock.
     """
 
     def __init__(self, file: LmdbFile, may_release_dead: Callable[[], bool]) -> None:
@@ -91,7 +90,7 @@ class ReaderSlots:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Count a snapshot as open, if the limit allows it. The `with` block begins the snapshot's transaction.
+        """Count a snapshot as open while the `with` block, which begins and ends its transaction, runs.
 
         Some slots are kept free, so that commits and short reads work even if the maximum number of snapshots is open.
 
@@ -118,18 +117,18 @@ class ReaderSlots:
         return self._count(taken_max) < taken_max
 
     def _count(self, enough: int) -> int:
-        """Return the number of used reader slots. A result below `enough` may be too high."""
+        """Return the number of used reader slots. If the result is below `enough`, it is only an upper bound."""
         with ReadTransaction(self._file) as transaction:
             raw = transaction.handles.raw
             most_ever: int = raw.info()["num_readers"]
-            # The first line of the table is the heading.
+            # Subtract 1, because the first line of the listing is a heading.
             return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1
 
     def release_dead(self) -> int:
         """Release the slots of dead processes, whose snapshots keep pages from reuse. Return their number.
 
         Raises:
-            StoreLockedError: another process writes, and may need a pin in one of the slots.
+            StoreLockedError: another process is writing, so a pin in one of the slots may be needed.
         """
         file = self._file
         with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _CHECK_TIMEOUT_S)):

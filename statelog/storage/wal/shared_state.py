@@ -1,10 +1,10 @@
 """The shared state: a small mapped file with which the processes that write to one store coordinate.
 
-The first page contains the writer lock, and the second page the lock of the process that flushes the WAL. Words of 64
-bits follow. The owner of the writer lock writes them, with three exceptions: any process that has flushed writes
-`flushed`, the owner of the checkpoint lock writes `done`, and any process writes `is_broken`. The file is not durable:
-the first process that opens a store for writing initialises it, and the last one removes it. Only the mark of a failed
-flush (`is_broken`) stays until recovery, which waits until all processes that use the file have ended. DESIGN.md
+The first page contains the writer lock, and the second page the lock that a process holds while it flushes the WAL.
+Words of 64 bits follow. The owner of the writer lock writes them, with three exceptions: any process that has flushed
+writes `flushed`, the owner of the checkpoint lock writes `done`, and any process may set `is_broken`. The file is not
+durable: the first process that opens a store for writing initialises it, and the last one removes it. But the mark of a
+failed flush (`is_broken`) stays until recovery, which waits until all processes that use the file have ended. DESIGN.md
 section 6.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNKNOWN: Final = 2**64 - 1
-"""The value of the word `lsn` while a commit appends, and after the append or the commit has failed."""
+"""The value of the word `lsn` while a commit appends to the WAL, and after its append or its LMDB commit has failed."""
 
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
@@ -47,9 +47,9 @@ TAKEN_MAX: Final = 12
 PATH_PAGES: Final = 13
 IS_BROKEN: Final = 15
 PINS: Final = 18
-"""The number of the first of two words: the pins of the even epoch and of the odd epoch."""
+"""The index of the first of two words: the pinned even epoch and the pinned odd epoch. A word is 0 without a pin."""
 FILLED: Final = 20
-"""The number of the first of two words: the ends of the zero-filled parts of the two halves of the WAL."""
+"""The index of the first of two words: for each half of the WAL, the offset at which its zero-filled part ends."""
 
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
@@ -58,7 +58,7 @@ _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
 class _Word:
-    """A descriptor that makes a word of the file an attribute. The processor writes the word with one instruction."""
+    """A Python descriptor that makes a word of the file an attribute. One processor instruction writes the word."""
 
     __slots__ = ("_number",)
 
@@ -82,7 +82,7 @@ def flushed_to(path: Path) -> int:
 
     Raises:
         FormatError: a symbolic link has the name of the shared state. Facts: path, journal.
-        StorageError: the operating system refuses. Facts: path.
+        StorageError: the operating system reports an error. Facts: path.
     """
     try:
         descriptor = open_file(shared_state_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -101,9 +101,9 @@ def flushed_to(path: Path) -> int:
 
 
 def is_leftover(descriptor: int) -> bool:
-    """Return True if a file is a leftover shared state, or only zeros, as an unfinished one.
+    """Return True if a file is a leftover shared state, or has only zeros, like an unfinished one.
 
-    After a power failure, any of its sectors may be zeros.
+    After a power failure, any sector of a leftover may be zeros.
     """
     places = {0: PAGE_MAGIC, _FLUSH_LOCK_AT: PAGE_MAGIC, _WORDS_AT: _MAGIC.to_bytes(8, sys.byteorder)}
     starts = {at: os.pread(descriptor, len(magic), at) for at, magic in places.items()}
@@ -118,14 +118,14 @@ class SharedState:
 
     Args:
         path: the path of the data file.
-        store: the status of the data file. A new file gets its owner and mode.
+        store: the status of the data file. A new shared state file gets the same owner and mode.
         is_first: initialise the file, because no other process has the store open for writing.
 
     Raises:
-        FormatError: a store, or something other than a regular file, has the name of the shared state, or another
-            build has written it. Facts: path.
-        AccessError, StoreFullError, StorageError: the operating system refuses, or the file was removed while other
-            processes use it. Facts: path.
+        FormatError: a store, or something other than a regular file, has the name of the shared state, or a different
+            build has written the file. Facts: path.
+        AccessError, StoreFullError, StorageError: the operating system reports an error, or the file was removed while
+            other processes use it. Facts: path.
 
     Attributes:
         words: all words, by number. A commit uses some of them directly, which is faster than an attribute.
@@ -133,19 +133,19 @@ class SharedState:
         at: the offset of the next group.
         lsn: the LSN of the record before the next group, or UNKNOWN.
         lsn_before: the LSN of the last record before the epoch.
-        durable_epoch: the epoch of the durable snapshot, on which all processes agree.
+        durable_epoch: the epoch of the durable snapshot, the same for all processes.
         durable_number: LMDB's transaction number of the durable snapshot.
-        done: the newest epoch whose slot is flushed: `durable_epoch`, or the next.
+        done: the newest epoch whose slot is flushed: `durable_epoch` or the epoch after it.
         prepared_number: LMDB's transaction number of the snapshot in the prepared slot.
         written: the LSN up to which groups are written and committed.
-        flushed: the LSN up to which groups are on the disk, or a lower one if two processes flushed at once.
+        flushed: the LSN up to which groups are on the disk. It may be too low after two processes flushed at once.
         taken: the number of pages that commits took in this epoch.
         taken_before: the number of pages that commits took in the previous epoch.
         taken_max: the number of pages after which a checkpoint is due.
         path_pages: the number of pages that a commit takes in addition to the leaves that it changes.
         size_bytes: the size of the part of the WAL that is on the disk.
         rewritten: the number of commits that did more than append records.
-        is_broken: whether a flush has failed in any process. Nothing is written until the store was recovered.
+        is_broken: whether a flush has failed in any process. Nothing is written until the store is recovered.
     """
 
     _magic = _Word(0)
@@ -202,7 +202,8 @@ class SharedState:
         try:
             if is_first:
                 before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
-                page = bytearray(_SIZE_BYTES)  # Write zeros, because a full disk could not fill a hole later.
+                # Write real zeros: if the file had a hole, a write to it would fail later on a full disk.
+                page = bytearray(_SIZE_BYTES)
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
                 write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
@@ -229,13 +230,13 @@ class SharedState:
             self.is_broken = words[IS_BROKEN] if words[0] == _MAGIC else 0
 
     def is_pinned(self, epoch: int) -> bool:
-        """Return True if some process pins the snapshot of `epoch`, the durable epoch or the next."""
+        """Return True if some process pins the snapshot of `epoch`, which is `durable_epoch` or the epoch after it."""
         return self._pins[epoch & 1] == epoch
 
     def note_pin(self, epoch: int, *, is_held: bool) -> None:
         """Record whether some process pins the snapshot of `epoch`.
 
-        If the word belongs to a later epoch, leave it unchanged.
+        If `is_held` is False and the word now names a different epoch, leave it unchanged.
         """
         if is_held:
             self._pins[epoch & 1] = epoch
@@ -243,7 +244,7 @@ class SharedState:
             self._pins[epoch & 1] = 0
 
     def prepare_slot(self, slot: bytes, number: int) -> None:
-        """Store the slot of the new epoch for the process that finishes the checkpoint."""
+        """Store the encoded slot of the new epoch, for the process that finishes the checkpoint."""
         self._slot[: len(slot)] = slot
         self._slot_size, self.prepared_number = len(slot), number
 
@@ -254,7 +255,7 @@ class SharedState:
     def begin_epoch(self, epoch: int, lsn: int) -> None:
         """Begin a new epoch after the record `lsn`.
 
-        The LSN is UNKNOWN until it is stored last. So no commit appends after an interrupt.
+        The word `lsn` is UNKNOWN while the others change, and is set last. So after an interrupt, no commit can append.
         """
         self.lsn = UNKNOWN
         self.at, self.lsn_before = HALVES_AT[epoch & 1], lsn
@@ -263,7 +264,7 @@ class SharedState:
         self.lsn = lsn
 
     def note_filled(self, half: int, end: int) -> None:
-        """Record the end of the zero-filled part of a half of the WAL."""
+        """Record the offset at which the zero-filled part of a WAL half ends."""
         self._filled[half] = end
 
     def note_flushed(self, lsn: int) -> None:

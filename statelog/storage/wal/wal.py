@@ -55,7 +55,7 @@ _PAGE_SIZE_BYTES = 4096
 _SESSION_SIZE_BYTES = 16
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
-"""The number of slices that a flush waits for the flush of another process, which may have been stopped."""
+"""How many times `_FLUSH_SLICE_S` a flush waits for the flush of another process, which may have been stopped."""
 
 
 class DetachedWal(NamedTuple):
@@ -74,12 +74,12 @@ class DetachedWal(NamedTuple):
 
 
 class Wal:
-    """The WAL of one store. Only the owner of the writer lock may call a method, except those that need no lock.
+    """The WAL of one store. Unless a method says that it needs no lock, only the owner of the writer lock may call it.
 
     Attributes:
         shared_state: the state that writing processes share; None if the store is open for reading only.
-        flushing: the lock of a thread that flushes, so that other threads wait for its flush. It is also held while the
-            WAL or the data file is replaced.
+        flushing: the lock that a thread holds while it flushes, so that other threads wait for its flush. It is also
+            held while the WAL or the data file is replaced.
         descriptor: the descriptor of the WAL; -1 while it is not open.
         session: 16 bytes that name the session of the WAL.
         end: the offset after the last appended group.
@@ -107,7 +107,7 @@ class Wal:
         return self.shared_state
 
     def open_shared_state(self, *, is_first: bool) -> None:
-        """Map the shared state, and use its writer lock. The caller holds the lock of openings."""
+        """Map the shared state, and use its writer lock. The caller holds the opening lock (`FileLocks.opening`)."""
         locks = self._file.locks
         shared = SharedState(self._file.path, os.fstat(locks.descriptor), is_first=is_first)
         self.shared_state = shared
@@ -129,7 +129,7 @@ class Wal:
         """Append the records of a commit. Return False if the WAL cannot take them (J4).
 
         Raises:
-            StorageError: the operating system refuses. Facts: path, of the WAL.
+            StorageError: the operating system reports an error. Facts: path (of the WAL).
         """
         shared = self.shared_state
         assert shared is not None
@@ -142,8 +142,8 @@ class Wal:
         self.end = at + len(group)
         if self.end > HALVES_AT[half] + HALF_SIZE_BYTES:
             return False
-        # From here on, the WAL may have a group that is not committed. While the LSN is UNKNOWN, the next commit cannot
-        # append. A process that determines the outcome of this commit makes a checkpoint first.
+        # From here on, the WAL may have a group that LMDB has not committed. So set the LSN to UNKNOWN, which keeps the
+        # next commit from appending. A process that determines the outcome of this commit first makes a checkpoint.
         words[LSN] = UNKNOWN
         try:
             filled = max(words[FILLED + half], HALVES_AT[half])
@@ -183,7 +183,7 @@ class Wal:
     def flush(self, lsn: int | None = None) -> None:
         """Make commits durable up to the record `lsn`, or all commits by default. Needs no lock.
 
-        If another thread or process flushes meanwhile, wait for its flush.
+        If another thread or process is already flushing, wait for its flush.
 
         Raises:
             StorageError: a flush failed, here or in another process. Facts: path.
@@ -198,12 +198,15 @@ class Wal:
             sequence = shared.flush_sequence()
             with self.flushing:
                 if shared.flushed >= lsn or self.descriptor < 0 or shared is not self.shared_state:
-                    break  # The WAL was removed, or belongs to a compacted file. The data file has all commits.
+                    break  # Another flush reached `lsn`, or the WAL was closed after the data file got all commits.
                 try:
-                    # If the owner of the lock is a stopped process, flush without the lock. A second flush is harmless.
+                    # If a stopped process seems to own the lock, flush without it, because two flushes at once are
+                    # harmless.
                     if shared.flush_lock.try_acquire() or slices >= _SLICES_MAX:
-                        self.refuse_if_broken()  # After a flush has failed, the next one may succeed without writing.
-                        written = shared.written  # Read this before the flush, which may miss later commits (J7).
+                        # Refuse to flush after a failed flush, because this flush might succeed without writing.
+                        self.refuse_if_broken()
+                        # Read `written` before the flush, because the flush may miss later commits (J7).
+                        written = shared.written
                         self.sync()
                         if written > shared.flushed:
                             shared.note_flushed(written)
@@ -211,7 +214,7 @@ class Wal:
                 finally:
                     try:
                         shared.flush_lock.release()
-                    except BaseException:  # An interrupt came as the release of the lock began.
+                    except BaseException:  # An interrupt may have come as the release began, so release the lock again.
                         shared.flush_lock.release()
                         raise
             shared.await_flush(sequence, _FLUSH_SLICE_S)
@@ -223,7 +226,7 @@ class Wal:
             point("journal.after_flush")
 
     def sync(self) -> None:
-        """Flush the WAL file. If the operating system refuses, stop all processes from writing. Raises StorageError."""
+        """Flush the WAL file. If the flush fails, keep all processes from writing, and raise StorageError."""
         try:
             flush_file(self.descriptor)
         except BaseException as error:
@@ -244,14 +247,14 @@ class Wal:
         return shared.written if shared is not None and shared.written > shared.flushed else 0
 
     def flushed_to(self) -> int:
-        """Return the LSN up to which the log is flushed, or `UNKNOWN` if all of it is flushed."""
+        """Return the LSN up to which the log is flushed, or `UNKNOWN` if no commit is waiting for a flush."""
         shared = self.shared_state
         if self.is_off or shared is None or not shared.words[EPOCH]:
             return UNKNOWN
         return shared.words[FLUSHED]
 
     def size_bytes(self) -> int:
-        """Return the size of the file."""
+        """Return the size of the WAL file."""
         return os.fstat(self.descriptor).st_size
 
     def note_flushed(self) -> None:
@@ -261,7 +264,7 @@ class Wal:
             self.note_extent(FlushedExtent(shared.done, shared.size_bytes, shared.flushed))
 
     def note_extent(self, extent: FlushedExtent) -> None:
-        """Record an extent in the data file. Ignore errors of the system, because the extent only helps recovery."""
+        """Record an extent in the data file. Ignore OSError, because recovery uses the extent only to detect damage."""
         with self.flushing, contextlib.suppress(OSError):
             if self.is_flagged and self.descriptor >= 0:
                 write_extent(self._file.locks.descriptor, self.session, extent)
@@ -282,9 +285,9 @@ class Wal:
 
         Raises:
             FileNotFoundError: the flag is set, and there is no WAL.
-            JournalMissingError: the WAL is not that of the session that the flag names. Facts: path, journal.
+            JournalMissingError: the WAL does not belong to the session that the flag names. Facts: path, journal.
             FormatError: the file is not a WAL of this store. Facts: path, journal.
-            OSError: the operating system refuses.
+            OSError: the operating system reports an error.
         """
         file = self._file
         store = os.fstat(file.locks.descriptor) if flagged is None else None
@@ -296,7 +299,8 @@ class Wal:
             self.session = newest.session
             return newest.epoch
         check_leftover(file.path, descriptor, file.store_id)
-        if os.fstat(descriptor).st_size:  # A leftover may be truncated only after the cleared flag is on the disk.
+        # Before a leftover WAL is truncated, make sure that the cleared flag is on the disk.
+        if os.fstat(descriptor).st_size:
             clear_dirty_flag(file.locks.descriptor)
             flush_file(file.locks.descriptor)
         os.ftruncate(descriptor, 0)
@@ -305,10 +309,10 @@ class Wal:
         return 0
 
     def fill_first_half(self) -> int:
-        """Fill the beginning of a new WAL's first half with zeros, and return its end. On a full disk, fill nothing.
+        """Fill the beginning of the half that a new WAL uses first with zeros. Return the offset at which they end.
 
-        This makes the first extent in the data file include space for groups, so that recovery detects a WAL that was
-        truncated before its first group.
+        The first extent in the data file then includes space for groups, so that recovery detects a WAL that was
+        truncated before its first group. On a full disk, fill nothing.
         """
         start = HALVES_AT[1]
         try:
@@ -324,7 +328,7 @@ class Wal:
         return is_same_file(journal_path(self._file.path), self.descriptor)
 
     def look_for_file(self) -> None:
-        """Check for the WAL, and stop writing if it was removed, because no recovery could read it. Needs no lock."""
+        """If the WAL was removed, keep this process from writing, because no recovery could read it. Needs no lock."""
         with self.flushing:
             if self.descriptor >= 0 and not self.is_broken and self._is_removed():
                 self.is_broken = self.is_gone = not self._file.has_moved
@@ -336,18 +340,19 @@ class Wal:
             return True
         if self.is_kept():
             return False
-        # If the directory was renamed, the paths lead to neither file, but both files are still in one directory.
+        # If the directory was renamed, neither path leads to its file, but nothing was removed. So the WAL counts as
+        # removed only if it has no name, or if the data file is still at its path.
         return not os.fstat(self.descriptor).st_nlink or is_same_file(file.path, file.locks.descriptor)
 
     def check_file(self) -> None:
-        """Raise StoreReplacedError if the path no longer leads to the data file, so that no commit is acknowledged."""
+        """Raise StoreReplacedError instead of acknowledging a commit if the path no longer leads to the data file."""
         with self.flushing:
             if not (self._file.locks.file.is_kept() or self._file.has_moved):
                 self.is_broken = self.is_gone = True
                 raise self._broken_error()
 
     def close(self) -> None:
-        """Close the WAL. If it was removed, a new WAL may be created, unless the dirty flag names the removed one."""
+        """Close the WAL. If it was removed, the next writer may create a WAL, unless the dirty flag is still set."""
         with self.flushing:
             descriptor, self.descriptor = self.descriptor, -1
             if descriptor >= 0:
@@ -368,16 +373,16 @@ class Wal:
         self.shared_state, self.descriptor, self.is_flagged = former
 
     def begin_anew(self) -> None:
-        """Reset the failures and the size after the former WAL was detached."""
+        """Forget the failures and the flushed extent of the former WAL, which was detached."""
         self.is_broken = self.is_gone = False
         self._extent = NO_EXTENT
 
     # --- failures -------------------------------------------------------------------
 
     def fail(self) -> StorageError | JournalMissingError:
-        """Stop all processes from writing after a failed flush, because the next flush might hide the failure.
+        """Keep all processes from writing after a failed flush, because the next flush might hide the failure.
 
-        Return the error.
+        Return the error to raise.
         """
         self.is_broken, self.is_gone = True, False
         if self.shared_state is not None:
@@ -385,7 +390,7 @@ class Wal:
         return self._broken_error()
 
     def clear_failure(self) -> None:
-        """Clear the mark of a failed flush. The store was recovered or closed, so the page cache matches the disk."""
+        """Clear the mark of a failed flush, because the store was recovered or closed and its page cache is valid."""
         if self.shared_state is not None:
             self.shared_state.is_broken = 0
 

@@ -1,9 +1,9 @@
 """The byte format of the write-ahead log (WAL): slots, and groups of records. FORMAT.md section 8.
 
 The WAL begins with two slots, which are written in turn. A slot names a durable snapshot of the data file. All pages of
-that snapshot are on the disk and are kept there. Two halves follow, which epochs use in turn. They contain the records
-of every commit since that snapshot. The file is filled with zeros in advance, so the flush of an append changes no
-metadata.
+that snapshot are on the disk, and are not overwritten. Two halves follow, which epochs use in turn. They contain the
+records of every commit since that snapshot. The file is filled with zeros in advance, so that flushing an append writes
+no metadata.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RECORDS_AT = 2 * _PAGE_SIZE_BYTES
 """The end of the two slots. Each slot has its own page, so that a torn slot leaves the other one intact."""
 
 HALF_SIZE_BYTES = 3 * 1024 * 1024
-"""The size of a half, which is part of the format. An epoch of more than JOURNAL_SIZE_BYTES_MAX ends as soon as the
-previous epoch is not needed. Until then, the half has space for as much again, and for the largest commit.
+"""The size of a half, which is part of the format. An epoch with more than JOURNAL_SIZE_BYTES_MAX bytes ends as soon as
+the previous epoch is not needed. Until then, the half has space for as many bytes again, and for the largest commit.
 """
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
@@ -45,16 +45,16 @@ _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
 _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _READ_SIZE_BYTES = 16 * 1024
-"""The number of bytes that one read takes, unless a group is larger."""
+"""The number of bytes that one read from the file fetches, unless a group is larger."""
 
 _ZEROS = bytes(64 * 1024)
-"""A block of zeros for finding the end of the data in a half. Its size divides that of a half. Comparing is faster than
-`strip`.
+"""A block of zeros, for finding the end of the data in a half. Its size divides the size of a half. Comparing blocks is
+faster than `strip`.
 """
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
-"""The largest number of zeros written in advance at once. Each step doubles the filled part, up to this number."""
+"""The largest number of zeros that one step writes in advance. Each step doubles the filled part, within this limit."""
 
 
 class SnapshotSlot(NamedTuple):
@@ -62,11 +62,11 @@ class SnapshotSlot(NamedTuple):
 
     Attributes:
         store_id: the id of the store.
-        session: 16 random bytes that identify the session of the WAL. The dirty flag of the data file has them, too,
-            until the store is closed.
-        epoch: the number of the snapshot in its session. A reader skips groups of other epochs.
+        session: 16 random bytes that identify the session of the WAL. Until the store is closed, the dirty flag of the
+            data file also contains them.
+        epoch: the number of the snapshot in its session. A reader of one epoch skips the groups of other epochs.
         lsn: the LSN of the last record in the snapshot.
-        meta: the beginning of LMDB's meta page of the snapshot.
+        meta: the beginning of the snapshot's LMDB meta page.
     """
 
     store_id: bytes
@@ -116,7 +116,7 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
 
 
 def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
-    """Raise FormatError if the open file is neither a WAL of the store nor the beginning of one."""
+    """Raise FormatError if the open file is neither a WAL of the store nor an unfinished new WAL."""
     if not is_journal_of(descriptor, store_id):
         raise in_the_way_error(path, journal_path(path), "is not a journal of this store")
 
@@ -141,16 +141,16 @@ def write_slot(descriptor: int, slot: SnapshotSlot) -> None:
 def fill(descriptor: int, start: int, end: int, filled: int) -> int:
     """Fill a half with zeros from `filled` to at least `end`, and return the new end of the zeros.
 
-    Nothing is written after the half, because the bytes there belong to another epoch and may be needed.
+    Nothing is written after the half, because the bytes there belong to a different epoch and may be needed.
 
     Args:
         descriptor: a descriptor of the WAL.
         start: the offset of the half.
         end: the offset that the zeros have to reach.
-        filled: the offset that they already reach.
+        filled: the offset that the zeros already reach.
 
     Raises:
-        OSError: the operating system refuses.
+        OSError: the operating system reports an error.
     """
     if end <= filled:
         return filled
@@ -162,10 +162,10 @@ def fill(descriptor: int, start: int, end: int, filled: int) -> int:
 
 
 def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
-    """Return the bytes of one commit's group, whose first record is `lsn`.
+    """Encode the group of one commit. Its first record has the LSN `lsn`.
 
-    All commits up to record `flushed` were flushed before. The checksum begins with the session. Users of a store do
-    not know the session, so no text in a record can look like a group.
+    All commits up to record `flushed` were flushed before. The checksum also covers the session. Users of a store do
+    not know the session, so they cannot write a text that looks like a group.
     """
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
     rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest
@@ -189,7 +189,7 @@ class CommitGroup(NamedTuple):
 
 
 class Groups:
-    """An iterator over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
+    """Iterates over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
 
     Attributes:
         at: the offset of the next group.
@@ -217,7 +217,7 @@ class Groups:
         return group
 
     def read(self, at: int) -> CommitGroup | None:
-        """Return the group at the offset `at`, or None. Offsets must not decrease from call to call."""
+        """Return the group at the offset `at`, or None. `at` must not be lower than in the last call."""
         if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
         return _decode_group(self._data, at - self._data_at, self._session, self._epoch)
@@ -237,11 +237,11 @@ class Groups:
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[CommitGroup]:
-    """Yield every intact group of an epoch that begins at or after the offset `at`, wherever it is in its half."""
+    """Yield every intact group of an epoch that begins at or after the offset `at`, even after a damaged group."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
     while end > at and _ZEROS.startswith(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
-        end -= len(_ZEROS)  # Most of a half is usually zeros.
+        end -= len(_ZEROS)  # Skip the zeros at the end, which usually fill most of a half.
     data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
@@ -254,17 +254,18 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
 
 
 def find_records(descriptor: int, slot: SnapshotSlot) -> dict[int, bytes]:
-    """Return all intact records after the snapshot of `slot` by LSN, from its epoch and the next."""
+    """Return, by LSN, all intact records after the snapshot of `slot`, from its epoch and the epoch after it."""
     records: dict[int, bytes] = {}
     for epoch in (slot.epoch, slot.epoch + 1):
         for group in find_groups(descriptor, slot.session, epoch):
-            if group.lsn > slot.lsn:  # If two groups have the same LSN, the later one has the larger offset.
+            # If two groups have the same LSN, the later one has the larger offset, so it overwrites the earlier one.
+            if group.lsn > slot.lsn:
                 records.update(enumerate(group.records, group.lsn))
     return records
 
 
 def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> CommitGroup | None:
-    """Return the group at `start`, or None if it is damaged or belongs to another session or epoch."""
+    """Return the group at `start`, or None if it is damaged or belongs to a different session or epoch."""
     if len(data) - start < _GROUP.size:
         return None
     checksum, rest_size, count, stored_epoch, lsn, flushed = _GROUP.unpack_from(data, start)
