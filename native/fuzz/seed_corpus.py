@@ -116,7 +116,7 @@ def sound_nodes() -> list[tuple[int, bytes, bytes]]:
 
 
 def walked_nodes() -> list[tuple[int, bytes, bytes]]:
-    """Return a leaf, a chunk with a ref to it and a small item, a list with this chunk and a tail, and their dict."""
+    """Return a leaf, a chunk (the leaf and a small item), a list (the chunk and a tail), and a dict with the list."""
     leaf = b"\x78\x64" + b"y" * 100
     chunk = b"\x00\x00\x02\xfc" + digest_of(1, leaf) + b"\x05"
     items = b"\x00\x04\x01\x02" + digest_of(3, chunk) + b"\x02\x07\xfc" + digest_of(1, leaf)

@@ -1,4 +1,4 @@
-"""The encodings of the bytes on disk. This package has only pure functions and opens no file.
+"""Encodes and decodes the bytes on disk. This package has only pure functions and opens no file.
 
 FORMAT.md draws the bytes.
 """

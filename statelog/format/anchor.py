@@ -18,7 +18,7 @@ _SHOWN_MAX = 100
 
 
 class Anchor(NamedTuple):
-    """An anchor: it identifies the history of a store up to one record.
+    """Identifies the history of a store up to one record.
 
     Attributes:
         store_id: the id of the store from which the anchor was taken.

@@ -21,13 +21,13 @@ class EntryRow(NamedTuple):
     """The index row of an entry or of a lease."""
 
     lsn: int
-    """The LSN of its last record."""
+    """The LSN of the last record of the entry or lease."""
     expires_us: int = 0
     """The time of expiry, or 0 for never."""
     order_us: int = 0
     """The time from which the entry may be claimed, or else the time of its creation."""
     rank: int = 0
-    """The rank of its priority. The lowest rank is claimed first."""
+    """The rank of the entry's priority. The entry with the lowest rank is claimed first."""
     tag: bytes = NO_TAG
     """The tag of the deadline's clock, or zeros if nobody has claimed the entry."""
     deadline_us: int = 0
@@ -60,7 +60,7 @@ def decode_key(place: bytes) -> str:
 
 
 def encode_expiry_key(board: int, expires_us: int, lsn: int) -> bytes:
-    """Return the key for the expiry of an entry with its last record. The payload is the entry's key."""
+    """Return the index key of an entry's expiry. `lsn` is the entry's last record. The payload is the entry's key."""
     return _EXPIRY.pack(b"E", board, expires_us, lsn)
 
 
@@ -70,7 +70,7 @@ def decode_expiry_us(place: bytes) -> int:
 
 
 def encode_deadline_key(board: int, tag: bytes, deadline_us: int, lsn: int) -> bytes:
-    """Return the key for the deadline of a claim or lease with its last record. The payload is the entry's key."""
+    """Return the index key of a claim's deadline. `lsn` is the entry's last record. The payload is the entry's key."""
     return _DEADLINE.pack(b"Q", board, tag, deadline_us, lsn)
 
 

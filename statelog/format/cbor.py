@@ -52,14 +52,14 @@ _SHAPES_MAX = 1024
 _SHAPE_KEYS_MAX = 32
 _SHAPE_TEXT_MAX = 512
 _shapes: dict[tuple[str, ...], tuple[tuple[str, bytes], ...]] = {}
-"""A cache of the keys of dicts in encoded order with their bytes, by the tuple of keys. Messages have few tuples."""
+"""A cache that maps the tuple of a dict's keys to these keys in encoded order, with their bytes."""
 
 _codecs_by_type: dict[type, tuple[str, Callable[[Any], Any]]] = {}
 _codecs_by_name: dict[str, Callable[[Any], Any]] = {}
 
 
 class _Refused(Exception):  # noqa: N818 - it never leaves this module
-    """An internal error: a value cannot be stored. `_locate` then finds its path."""
+    """An internal error: a value cannot be stored. `Refusals.locate` then finds its path."""
 
 
 def head(major: int, argument: int) -> bytes:
@@ -198,8 +198,8 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
 
 
 def _encode_pairs(value: dict[Any, Any], depth: int) -> bytes:
-    """Encode a dict with a key that is not a text: its pairs in the order of the keys' bytes."""
-    below = depth + 2  # The members are below two lists: that of the codec and that of the pairs.
+    """Encode a dict that has a non-text key as pairs, in the order of the keys' bytes."""
+    below = depth + 2  # Two lists surround the members: the list of the codec and the list of pairs.
     if below > DEPTH_MAX:
         raise _Refused
     pairs = sorted((_encoders[type(key)](key, below), member) for key, member in value.items())
@@ -298,7 +298,7 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, datetime, Deci
 
 
 def is_immutable(kind: type) -> bool:
-    """Return True if values of this type cannot be changed. Return False for types of codecs, which may be mutable."""
+    """Return True if values of this type cannot change. A type with a codec may be mutable, so return False for it."""
     return kind in _IMMUTABLE or is_uuid(kind)
 
 
@@ -400,7 +400,7 @@ def reading_unregistered() -> Iterator[set[str]]:
 
 
 def decoded_loosely(show: Callable[[T], R], value: T) -> R:
-    """Call a function on a value. Where a codec is not registered, the function reads `Unregistered`."""
+    """Call `show` on a value. In place of a value whose codec is not registered, `show` reads `Unregistered`."""
     with reading_unregistered():
         return show(value)
 
@@ -421,7 +421,7 @@ def _keep_coded(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2
     return Unregistered(*value)
 
 
-# Do not use a tag_hook of cbor2, because it gets its content with every list turned into a tuple.
+# Do not use a tag_hook of cbor2, because cbor2 passes it every list as a tuple.
 _DECODERS = {
     TAG_TUPLE: lambda value, _immutable: tuple(value),
     TAG_FROZENSET: lambda value, _immutable: frozenset(value),
@@ -442,7 +442,7 @@ def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool =
     Args:
         data: the item.
         loosely: return `Unregistered` for a value of an unregistered codec.
-        as_stored: return `Unregistered` for each value of a codec, so that all processes get the same result.
+        as_stored: return `Unregistered` for the value of every codec, so that all processes get the same result.
 
     Raises:
         CorruptionError: the bytes are not an item of the profile.
@@ -476,7 +476,7 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         decode: the inverse of `encode`.
 
     Raises:
-        UsageError: CBOR already has the type, or another codec has the type or the name.
+        UsageError: CBOR already encodes the type, or another codec has the type or the name.
     """
     for argument, value, what, fits in (
         ("kind", kind, "a class", isinstance(kind, type)),

@@ -1,4 +1,4 @@
-"""Codecs of everyday values: dates, durations, paths, addresses, numbers of numpy, URLs of pydantic.
+"""Codecs of everyday values: dates, durations, paths, addresses, numpy numbers, pydantic URLs.
 
 A value is stored as tag 27 with a name that begins with `statelog/`, and a payload of plain values. A release that does
 not know the name refuses it, like any unknown codec.
@@ -33,7 +33,7 @@ order of the keys' bytes.
 
 
 QUARANTINED = "statelog/quarantined"
-"""The codec name of a value that a check of a guard hides. The payload is [reason, check, value]."""
+"""The codec name of a value that a guard's check has hidden. The payload is [reason, check, value]."""
 
 
 class LossyError(ValueError):
@@ -47,7 +47,7 @@ class Codec(NamedTuple):
         name: the name in the file.
         encode: returns the plain value. Raises LossyError.
         decode: the inverse of `encode`. Raises one of `FAILURES` if `encode` could not have returned the plain value.
-            The plain value is not trusted, so `decode` checks its types first. Many constructors of Python accept more
+            The plain value is not trusted, so `decode` checks its types first. Many Python constructors accept more
             than is safe, such as `bytearray(300_000_000)`.
         module: the module that `decode` imports; empty if it is always available.
     """
@@ -63,7 +63,7 @@ FAILURES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError,
 
 
 def _typed(payload: Any, kind: type[T]) -> T:
-    """Return a payload if it has exactly this type. Raises TypeError."""
+    """Return the payload if its type is exactly `kind`. Raise TypeError if it is not."""
     if type(payload) is not kind:
         message = f"its payload is a {type(payload).__name__}, where a {kind.__name__} is expected"
         raise TypeError(message)
@@ -71,7 +71,7 @@ def _typed(payload: Any, kind: type[T]) -> T:
 
 
 def _listed(payload: Any) -> list[Any]:
-    """Return a payload that is a list. Within a set, cbor2 has turned it into a tuple. Raises TypeError."""
+    """Return a payload that should be a list. Inside a set, cbor2 decodes a list as a tuple. Raises TypeError."""
     return list(payload) if type(payload) is tuple else _typed(payload, list)
 
 
@@ -101,7 +101,7 @@ def _decode_zone(payload: Any) -> object:
     name = _typed(payload, str)
     try:
         return _find("zoneinfo", "ZoneInfo")(name)
-    except (LookupError, OSError) as error:  # The host that wrote the value knows more time zones.
+    except (LookupError, OSError) as error:  # The host that wrote the value knows a time zone that this host lacks.
         message = f"a stored value has the time zone {name!r}, which this host does not know: update its tzdata"
         raise UsageError(message, codec="statelog/zone") from error
 
@@ -277,7 +277,7 @@ _SCALAR = Codec("statelog/scalar", _encode_scalar, _decode_scalar, "numpy")
 _BY_NAME = {codec.name: codec for codec in (*_CODECS.values(), _ARRAY, _SCALAR, Codec(PAIRS, list, _pairs))}
 
 _HOMES = {"pathlib._local": "pathlib", "pydantic_core._pydantic_core": "pydantic_core"}
-"""The public modules of some classes, by the internal module that some releases name as the module of the class."""
+"""Maps internal modules to public ones. Some releases name the internal module as the module of a class."""
 
 
 def full_name(kind: type) -> str:
@@ -305,7 +305,7 @@ def _codec_of(kind: type) -> Codec | None:
 
 @functools.lru_cache(maxsize=256)
 def codec_named(name: str) -> Codec | None:
-    """Return the codec with a name, or None if it does not exist or its module is not installed."""
+    """Return the codec called `name`, or None if it does not exist or its module is not installed."""
     codec = _BY_NAME.get(name)
     if codec is not None and codec.module:
         try:
@@ -316,6 +316,6 @@ def codec_named(name: str) -> Codec | None:
 
 
 def needs(name: str) -> str:
-    """Return the module that the codec with a name needs, or an empty text."""
+    """Return the module that the codec called `name` needs, or an empty text."""
     codec = _BY_NAME.get(name)
     return "" if codec is None else codec.module

@@ -57,7 +57,7 @@ def _head(item: bytes) -> tuple[int, int]:
 
 
 def children(item: bytes, major: int, count_max: int) -> list[bytes]:
-    """Return the children of a list or dict, if there are not too many. For a dict, keys and values alternate.
+    """Return the children of a list or dict, unless there are too many. For a dict, keys and values alternate.
 
     Args:
         item: checked CBOR.
@@ -97,7 +97,7 @@ def _digest(item: bytes) -> bytes:
 
 
 def optional(field: Field) -> Field:
-    """Return a field that may also be null."""
+    """Return a field that accepts null, and otherwise what `field` accepts."""
 
     def read(item: bytes) -> Any:
         return None if item == _NULL else field(item)
@@ -187,7 +187,7 @@ def _pattern(item: bytes) -> object:
 ACT = _number(15)
 _BYTE = _number(255)
 ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX + 1)
-"""The key of an entry, or a slash and the name of a lease."""
+"""The key of an entry, or a slash followed by the name of a lease."""
 ERROR = _text(ENTRY_ERROR_SIZE_BYTES_MAX, size_bytes_min=0)
 ORDER: Field = _order
 """The order of a claimable entry: its rank, the time from which it may be claimed, and the number of claims."""
@@ -231,11 +231,11 @@ BOOLEAN: Field = _boolean
 TRUE: Field = _true
 _SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
 ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
-"""The root of a value: its digest, the LSN of its record (0 for this one), and its number there. None is null, 0, 0."""
+"""A value's root: digest, LSN of its record (0 for this record), node number there. A missing root is null, 0, 0."""
 
 
 def first_number(item: bytes) -> int:
-    """Return the first number of an encoded array, which most bodies are. Return 0 if the item is not a short array."""
+    """Return the first number in a body. Return 0 if the body is not an array, or has 24 fields or more."""
     return _head(item[1:])[1] if item[0] >> 5 == LIST and item[0] & 31 < 24 else 0
 
 

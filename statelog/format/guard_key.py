@@ -41,6 +41,6 @@ def read_guard_key(transaction: MetaReader) -> bytes | None:
 
 
 def unguarded_error(path: object) -> GuardError:
-    """Return the error of a writer without a guard in a store that was opened with one."""
+    """Return the error for a writer that has no guard, although the store was opened with a guard."""
     message = f"{path} was opened with a guard before: open it with guard= to write, or read_only=True"
     return GuardError(message, path=str(path))

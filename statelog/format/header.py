@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 7
 _KEYED_FORMAT_VERSION = 6
-"""The format number of keyed stores that earlier releases wrote. Their stores without a key have a number up to 5."""
+"""The format number that earlier releases gave to stores with a key. Stores without a key had a number up to 5."""
 FORMAT_VERSION_READ_MIN = 1
 """The earliest format that can be read without an upgrade, because this release understands all of its contents."""
 HEADER_KEY = b"header"
@@ -97,7 +97,7 @@ def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
     Raises:
         KeyMissingError: the store has a key, and `key` is None.
         UnkeyedStoreError: the store has no key, and `key` is not None.
-        WrongKeyError: the store has another key.
+        WrongKeyError: the store has a different key.
         ForgeryError: the key is right, but the MAC of the header does not match.
     """
     if "mac" not in header:

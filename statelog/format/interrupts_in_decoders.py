@@ -1,4 +1,4 @@
-"""Errors while cbor2 decodes: damaged bytes, a failing codec, or an interrupt."""
+"""Distinguishes the errors raised while cbor2 decodes: damaged bytes, a failing codec, or an interrupt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import InvalidOperation
 import cbor2
 
 _OF_BYTES = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOperation)
-"""The exact types of the errors that decoders raise if bytes are not an item of the profile."""
+"""The exact types of the errors that decoders raise if the bytes are not an item of the profile."""
 
 
 def unwrapped(error: BaseException) -> BaseException:

@@ -91,7 +91,7 @@ POLICIES_KEY = b"p"
 
 
 def encode_digest_key(digest: bytes) -> bytes:
-    """Return the key of the digest of a large node. The payload is its place."""
+    """Return the key of a large node, by its digest. The payload is the node's place (`encode_place`)."""
     return b"d" + digest
 
 
@@ -121,7 +121,7 @@ def decode_u32(payload: bytes) -> int:
 
 
 def encode_tombstone_key(id_digest: bytes) -> bytes:
-    """Return the key of the part digest of a deleted thread's id. The payload contains the LSNs of the deletions."""
+    """Return the key of a deleted thread: the part digest of its id. The payload has the LSNs of the deletions."""
     return b"x" + id_digest
 
 
@@ -136,12 +136,12 @@ def decode_event_lsn(key: bytes) -> int:
 
 
 def encode_redacted_key(thread: int, lsn: int) -> bytes:
-    """Return the key of the page of a thread's redacted records that covers an LSN."""
+    """Return the key of the page that covers an LSN and lists redacted records of a thread."""
     return _EVENT.pack(b"r", thread, lsn // RECORDS_PER_PAGE)
 
 
 def decode_redacted_thread(key: bytes) -> int:
-    """Return the thread of a page of redacted records."""
+    """Return the thread in the key of a page of redacted records."""
     return int(_EVENT.unpack(key)[1])
 
 
@@ -157,7 +157,7 @@ def encode_redacted_page(states: Mapping[int, int]) -> bytes:
 
 
 def encode_borrowed_key(thread: int, digest: bytes) -> bytes:
-    """Return the key of the row that records that other threads refer to a widely shared node of a thread."""
+    """Return the key of the row that marks a widely shared node of a thread as used by other threads."""
     return b"o" + _U64.pack(thread) + digest
 
 
@@ -177,25 +177,25 @@ def encode_former_prefix(digest: bytes) -> bytes:
 
 
 def encode_borrowed_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of the row that records that other threads refer to a former place of a thread's node."""
+    """Return the key of the row that marks a former place of a thread's node as used by other threads."""
     return encode_borrowed_key(thread, digest) + _NODE.pack(lsn, node)
 
 
 def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
     """Return the digest in a key of a borrowed node.
 
-    For a former place, also return its LSN and node number, or else None.
+    For a former place, also return its LSN and node number; otherwise None.
     """
     return key[9:29], _NODE.unpack_from(key, 29) if len(key) > 29 else None
 
 
 def encode_loan_key(lender: int, lsn: int) -> bytes:
-    """Return the key of a loan of a thread's nodes, by the LSN of its record. The payload is the borrower."""
+    """Return the key of a loan: the lending thread, and the LSN of its record. The payload is the borrowing thread."""
     return _EVENT.pack(b"l", lender, lsn)
 
 
 def encode_loan_prefix(lender: int) -> bytes:
-    """Return the prefix of the keys of all loans of a thread's nodes."""
+    """Return the prefix of the keys of all loans that a thread has given."""
     return b"l" + _U64.pack(lender)
 
 
@@ -205,17 +205,17 @@ def decode_loan_lsn(key: bytes) -> int:
 
 
 def encode_debt_key(thread: int, lender: int) -> bytes:
-    """Return the key of a borrower and its lender. The payload is the LSN of the loan's record."""
+    """Return the key of a loan, by the borrowing and the lending thread. The payload is the LSN of its record."""
     return _EVENT.pack(b"L", thread, lender)
 
 
 def encode_debt_prefix(thread: int) -> bytes:
-    """Return the prefix of the keys of all loans to a thread."""
+    """Return the prefix of the keys of all loans that a thread has received."""
     return b"L" + _U64.pack(thread)
 
 
 def decode_debt_lender(key: bytes) -> int:
-    """Return the lender in an index key of type `L`."""
+    """Return the lending thread in an index key of type `L`."""
     return int(_EVENT.unpack(key)[2])
 
 

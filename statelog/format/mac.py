@@ -36,7 +36,7 @@ class StoreKey:
         key: bytes or text of at least 16 bytes. It should be random, because anybody with the file can test guesses.
 
     Raises:
-        KeyArgumentError: `key` is of another type, or too short. Facts: argument.
+        KeyArgumentError: `key` has the wrong type, or is too short. Facts: argument.
     """
 
     __slots__ = ("_secret",)
@@ -59,7 +59,7 @@ class StoreKey:
         raise TypeError(message)
 
     def for_store(self, store_id: bytes) -> StoreMac:
-        """Return the MACs of one store. Another store with the same key has different MACs."""
+        """Return the MACs of the store `store_id`. Two stores with the same key have different MACs."""
         person = b"stlg-subkey-1"
         return StoreMac(blake2b(store_id, digest_size=_SUBKEY_SIZE_BYTES, key=self._secret, person=person).digest())
 
@@ -85,7 +85,7 @@ def as_store_key(key: object) -> StoreKey:
 
 
 class StoreMac:
-    """The MACs of one store: computes and checks them.
+    """Computes and checks the MACs of one store.
 
     Attributes:
         row_key: the key of the MACs of rows, for `kernels.rows_read`.

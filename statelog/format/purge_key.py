@@ -15,7 +15,7 @@ _FIELD = "upto"
 
 
 def encode_purged_lsn(lsn: int) -> bytes:
-    """Encode the mark that a purge has rewritten the records up to an LSN."""
+    """Encode the mark of a purge that has rewritten the records up to an LSN."""
     return cbor.encode({_FIELD: lsn})
 
 

@@ -1,4 +1,4 @@
-"""The placeholder of a value that a check of a guard hides from reads."""
+"""The placeholder for a value that a guard's check hides from reads."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ the chain covers the type, and a redacted record keeps its type.
 _FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
 _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
-"""A short record stores the chain digest of the records before it if its LSN is a multiple of this number."""
+"""A short record stores the chain digest of the previous record if its own LSN is a multiple of this number."""
 
 _CHECKSUM = struct.Struct(">Q")
 ROW = struct.Struct(">B20sII")
@@ -107,7 +107,7 @@ NO_NODES = Nodes(0, b"", b"")
 
 
 def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[bytes, int] | None:
-    """Return the data and content size of a node, or None if the node with this number has another digest."""
+    """Return the data and content size of a node, or None if the node with this number has a different digest."""
     at = ROW.size * number + 1
     if rows[at : at + DIGEST_SIZE_BYTES] != digest:
         return None
@@ -152,7 +152,7 @@ class Record(NamedTuple):
     lsn: int
     time_us: int
     previous_chain: bytes
-    """The chain digest before the record. It is empty if a short record does not store it: see `log.chain`."""
+    """The chain digest of the previous record. It is empty if a short record does not store it: see `log.chain`."""
     body: bytes
     node_count: int
     """The number of nodes, including vacuumed nodes before the last remaining node."""
@@ -167,7 +167,7 @@ class Record(NamedTuple):
         return fields
 
     def redacted(self) -> Redacted:
-        """Return the contents of a redacted body."""
+        """Return the decoded body of a redacted record."""
         fields = self.fields()
         is_whole = len(fields) == 3 and type(fields[0]) is int and 0 <= fields[0] <= _U64_MAX
         is_whole = is_whole and type(fields[2]) is list and all(_is_digest(each) for each in (fields[1], *fields[2]))
@@ -221,10 +221,10 @@ def redact_record(
 
     Args:
         data: the record, which may already be redacted.
-        lsn: its LSN.
-        thread: the thread that owns it.
+        lsn: the LSN of the record.
+        thread: the thread that owns the record.
         alive: the numbers of the nodes to keep. None keeps all.
-        rows: the result of `kernels.record_rows` for it, if known.
+        rows: the result of `kernels.record_rows` for the record, if known.
         borrowed_field: the index of the body's field with borrowed digests, or None.
     """
     record = decode_record(data, lsn)
@@ -298,7 +298,7 @@ def encode_short_record(
 
 
 def with_previous_chain(data: bytes, chain: bytes) -> bytes:
-    """Return a record with another previous chain digest. If the record does not store one, return it unchanged."""
+    """Return the record with `chain` as its previous chain digest. Return it unchanged if it stores no such digest."""
     flags = data[FLAGS_AT]
     if not flags & FLAG_VACUUMED:
         at = PREVIOUS_CHAIN_AT
@@ -311,7 +311,7 @@ def with_previous_chain(data: bytes, chain: bytes) -> bytes:
 
 
 def record_lsn(data: bytes | memoryview) -> int:
-    """Return the LSN in an unchecked record. If the record is damaged, it may be any number."""
+    """Return the LSN in an unchecked record. If the record is damaged, the result may be any number."""
     if data[FLAGS_AT] & FLAG_VACUUMED:
         checksum: int = _CHECKSUM.unpack_from(data)[0]
         return (checksum - xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :])) * _LSN_FACTOR_INVERSE & _U64_MAX
@@ -377,8 +377,8 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     """Check the checksum of a record, and return the envelope and body.
 
     Args:
-        data: the record, which may be borrowed. No reference to it is kept.
-        lsn: the key under which it was found.
+        data: the record. It may be a view of LMDB's memory, because no reference to it is kept.
+        lsn: the key under which the record was found.
 
     Raises:
         CorruptionError: the checksum, the LSN or the sizes are wrong.
@@ -461,7 +461,7 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
 
 
 def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
-    """Return the contents digest that a record had when it was written, for the chain."""
+    """Return the contents digest, which the chain covers, that a record had when it was written."""
     return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
 
 

@@ -1,7 +1,7 @@
 """Sealed values of the index and meta tables. FORMAT.md section 6.
 
 LMDB does not detect flipped bits. Records have their own checksums. All other values in the file are sealed: the
-payload is followed by the XXH3-64 of key and payload. The checksum covers the key, so a value under another key is
+payload is followed by the XXH3-64 of key and payload. The checksum covers the key, so a value under the wrong key is
 detected.
 """
 

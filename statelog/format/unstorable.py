@@ -1,4 +1,4 @@
-"""The search for the part of a value that cannot be stored. It raises the error with the path and the reason."""
+"""Finds the part of a value that cannot be stored, and raises the error with its path and the reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_lossy(value: datetime) -> bool:
 def is_uuid(kind: type) -> bool:
     """Return True if `kind` is `uuid.UUID`.
 
-    This does not import `uuid`, because a program that has a UUID has imported the module.
+    This does not import `uuid`: a program that has a UUID has imported the module already.
     """
     module = sys.modules.get("uuid")
     return module is not None and kind is getattr(module, "UUID", None)
@@ -65,7 +65,7 @@ def shorten_path(path: str) -> str:
 
 
 class Refusals(NamedTuple):
-    """A finder of the invalid part of a value that the encoder has refused. It raises the error.
+    """Finds the invalid part of a value that the encoder has refused, and raises the error for it.
 
     Args:
         encoders: the functions that encode a value at a depth, by class.
@@ -78,7 +78,7 @@ class Refusals(NamedTuple):
     depth_max: int
 
     def locate(self, value: Any, path: str, depth: int = 0) -> None:
-        """Raise the error that names the part of `value` that cannot be stored. Return if every part can be stored."""
+        """Raise the error that names the part of `value` that cannot be stored. Return if all parts can be stored."""
         kind = type(value)
         if kind in (list, tuple, dict, set, frozenset):
             self._locate_depth(path, depth)
@@ -89,7 +89,7 @@ class Refusals(NamedTuple):
         elif kind is str:
             _locate_surrogate(value, path)
         elif kind is int:
-            bits = (value if value >= 0 else ~value).bit_length()  # This is the stored size.
+            bits = (value if value >= 0 else ~value).bit_length()  # CBOR stores ~value for a negative int.
             if bits > INTEGER_BITS_MAX:
                 message = f"{path}: an int of {bits} bits; at most {INTEGER_BITS_MAX} are allowed"
                 raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
@@ -112,7 +112,7 @@ class Refusals(NamedTuple):
         self.locate(payload, f"{path}.<{name}>", depth + 1)
 
     def _locate_depth(self, path: str, depth: int) -> None:
-        """Raise LimitError if a value at this depth must not have members."""
+        """Raise LimitError if a value at this depth is too deep to have members."""
         if depth >= self.depth_max:
             message = f"{shorten_path(path)}: nested deeper than {self.depth_max} levels, or part of a cycle"
             raise LimitError(message, path=path, actual=depth + 1, limit=self.depth_max)

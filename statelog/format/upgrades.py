@@ -62,7 +62,7 @@ def _allow_removals(_tables: Tables) -> None:
 
 
 def _allow_names(_tables: Tables) -> None:
-    """Do nothing: version 7 only lets removals list any record, and lets a log declare that it lists all."""
+    """Do nothing: version 7 only lets removals list any record, and adds the flag `FLAG_NAMED`."""
 
 
 UPGRADES: dict[int, Upgrade] = {

@@ -1,4 +1,4 @@
-"""The kernel that reads several records of board entries with one call of C."""
+"""The kernel that reads several records of board entries in one C call."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ENTRIES_MAX: Final = 128
 
 
 class EntryFacts(NamedTuple):
-    """The fields of a plain record of an entry. Offsets are offsets in the bytes that `entries_read` returns.
+    """The fields of an entry's plain record. Offsets refer to the bytes that `entries_read` returns.
 
     A record is plain if it is undamaged, and belongs to an existing entry that nobody has claimed, without an error.
 
     Attributes:
-        is_plain: 0 if the record is not plain. In that case, only `lsn` has a meaning.
+        is_plain: 0 if the record is not plain. In that case, only `lsn` is valid.
         agent_at: offset of the agent's name, which ends at `value_at`; `NO_AGENT` if there is no agent.
         value_at: offset of the encoded value, or of the digest of the entry's root if `root_lsn` is not 0.
         value_end: end of the encoded value or digest.
         act: the act of the record.
         time_us: time of the record.
-        created_us: time of the entry's creation; 0 for the time of the record.
+        created_us: time of the entry's creation; 0 if it is the time of the record.
         expires_us: expiry time; 0 for never.
-        rank: the rank of the priority: `RANK` minus the priority.
+        rank: the entry's rank: `RANK` minus its priority.
         ready_us: the time from which the entry may be claimed; 0 if there was no delay.
         attempts: the number of claims.
         lsn: LSN of the record.

@@ -1,7 +1,7 @@
-"""Calling conventions of the kernels: status codes as exceptions, and output buffers.
+"""Calling conventions of the kernels: how a status becomes an exception, and how calls get output buffers.
 
-A call takes a scratch, passes it to C, reads the result from it, and returns it to the pool. No wrapper function is in
-between, because a commit calls several kernels, and a Python frame costs as much as the call.
+A call takes a scratch, passes it to C, reads the result from it, and returns it to the pool. No wrapper function does
+this, because a commit calls several kernels, and a Python frame costs as much as the call.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRATCH_SIZE_BYTES: Final = 64 * 1024
-"""The size of the output of most calls: a root is below 32 KiB unless its keys have nearly the maximum size."""
+"""The size of a pooled scratch. It is enough for most calls: a root is below 32 KiB unless its keys are very long."""
 
 NUMBERS: Final = 14 * 128 + 1
-"""The capacity of number arrays: the facts of 128 entries of the board, and the count of plain ones."""
+"""The capacity of a number array: enough for the facts of 128 board entries and the number of plain entries."""
 
 OK: Final = 0
 MALFORMED: Final = 1
@@ -72,12 +72,12 @@ class Scratch:
 
 
 _pool: list[Scratch] = []
-"""The scratches that no call uses. `take` and `reuse` are one atomic list operation each, which costs less than
+"""The scratches that no call is using. `take` and `reuse` are one atomic list operation each, which costs less than
 thread-local storage. It is also safe if a signal handler or finalizer calls a kernel in the middle of another call.
 """
 
 reuse: Callable[[Scratch], None] = _pool.append
-"""A function that returns a scratch to the pool. The scratch was taken without a size.
+"""A function that returns to the pool a scratch that was taken without a size.
 
 The bound method saves an attribute look-up in each call.
 """
@@ -94,13 +94,13 @@ def take(size_bytes_max: int = 0) -> Scratch:
 
 
 def give(scratch: Scratch, size_bytes_max: int) -> None:
-    """Return a scratch that was taken for ``size_bytes_max`` to the pool. Larger scratches are not kept."""
+    """Return to the pool a scratch that was taken for ``size_bytes_max``. Drop a scratch above the pooled size."""
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
         reuse(scratch)
 
 
 def fail(status: int, what: str) -> NoReturn:
-    """Raise the error of a status: CorruptionError, UsageError, or AssertionError for a status that must not occur."""
+    """Raise the error for a status: CorruptionError, UsageError, or AssertionError for a status that must not occur."""
     if status == MALFORMED:
         message = f"damaged {what}"
         raise CorruptionError(message)

@@ -36,7 +36,7 @@ _tail_merge: Callable[..., int] = lib.sl_tail_merge
 
 
 def _edited(status: int, scratch: Scratch, size_bytes_max: int, what: str) -> tuple[bytes, int] | None:
-    """Give a scratch back to the pool. Return the edited node in it, or None if the kernel declined the edit."""
+    """Return the edited node in a scratch, or None if the kernel declined the edit. Return the scratch to the pool."""
     node = (
         (unpack_bytes(scratch.characters, scratch.output.size), scratch.output.content_size) if status == OK else None
     )
@@ -63,8 +63,8 @@ def chunk_replace(
     """Replace entries [start, stop) of a chunk by ``added`` entries.
 
     Returns:
-        The new chunk (data, content_size), with the old locators relocated. None if the chunk would close. With
-        ``is_closed``, it must close at its end and only there.
+        The new chunk (data, content_size), with the old locators relocated. None if the chunk would close, or,
+        with ``is_closed``, unless it closes at its end and only there.
     """
     size_bytes_max = relocated_size_max(data, content_size) + len(entries) + len(locators)
     scratch = take(size_bytes_max)

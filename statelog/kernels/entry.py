@@ -1,4 +1,4 @@
-"""The kernel that encodes the record of an event of an entry or a lease, and its index changes, with one call of C."""
+"""The kernel that encodes an event of an entry or a lease (its record and its index changes) in one C call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _make: Callable[..., int] = lib.sl_entry_make
 
 _new = tuple.__new__
-"""A constructor of named tuples that skips their `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__`, which is Python code."""
 
 _RECORD_AT: Final = 40
-"""The offset of the record in the output of the kernel. Two digests come before the record."""
+"""The offset of the record in the kernel's output. Two digests precede the record."""
 _DELETED: Final[int] = lib.SL_ENTRY_DELETED
 
 pack_entry: Callable[..., bytes] = Struct(">12Q4Q8sQQ8s3Q20s20s").pack
@@ -43,7 +43,7 @@ _unpack_sizes: Callable[..., tuple[int, int]] = Struct(">HH").unpack_from
 
 
 class EntryMade(NamedTuple):
-    """The encoded record of an event of an entry, and its index changes."""
+    """An encoded event of an entry: its record and its index changes."""
 
     chain: bytes
     """The chain digest of the record."""
@@ -66,14 +66,14 @@ class EntryMade(NamedTuple):
 def make_entry(
     fixed: bytes, held: bytes, changes: bytes, key: bytes, agent_item: bytes, error_item: bytes
 ) -> EntryMade | Wanted | None:
-    """Encode the record of an event of an entry or a lease, and the index changes.
+    """Encode an event of an entry or a lease: its record and its index changes.
 
     Args:
         fixed: see `pack_entry`.
-        held: the nodes that the kernel may read, encoded as for `step`, with the current root. If it is empty, the
+        held: the nodes that the kernel may read, encoded as for `step`, including the current root. If it is empty, the
             changes are made to an empty value.
         changes: the change of the value, encoded as for `step`; empty if the root does not change.
-        key: the key of the entry, or a slash and the name of the lease.
+        key: the key of the entry, or a slash followed by the name of the lease.
         agent_item: the agent, encoded.
         error_item: the error, encoded.
 

@@ -1,4 +1,4 @@
-"""Kernels for digests, and for the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5)."""
+"""Kernels for digests, and for checkpoint bodies, which contain digests (FORMAT.md 3 to 5)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _record_next: Callable[..., int] = lib.sl_record_next
 
 _DIGEST_SIZE_BYTES: Final = 20
 _NUMBERS_SIZE_BYTES: Final = 256
-"""An upper bound of the numbers and digests in a checkpoint's body."""
+"""An upper bound of the total size of the numbers and digests in a checkpoint's body."""
 
 pack_numbers: Callable[..., bytes] = Struct(">13q").pack
 """A function that packs the first argument of `checkpoint_encode`.
 
-The fields are thread, branch, version, branch and version of the parent and of the jump, depth, jump depth, LSN and
-number of the root, target (0 if not a rollback), and time in microseconds. -1 stands for null.
+The fields are thread, branch, version, branch and version of the parent, branch and version of the jump, depth, jump
+depth, LSN and node number of the root, target (0 if not a rollback), and time in microseconds. -1 stands for null.
 """
 
 _NULL: Final = ffi.NULL
 
 
 def node_digest(type_: int, content: bytes) -> bytes:
-    """Return the identity of a node of one of the four types (FORMAT.md 4)."""
+    """Return the digest of a node, which has one of the four types (FORMAT.md 4)."""
     digest = new("uint8_t[20]")
     status = _node_digest(type_, content, len(content), digest)
     if status != OK:
@@ -106,7 +106,7 @@ _FIELDS: Final = 19
 
 
 def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
-    """Return the offsets of the fields in a checkpoint's or rollback's body.
+    """Return the numbers in the body of a checkpoint or rollback, and the offsets of its other fields.
 
     Returns:
         The numbers of `pack_numbers` without the time, with null as `NO_NUMBER`; the offsets of the digests of the
@@ -126,7 +126,7 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
 
 
 def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], bytes] | None:
-    """Return the offsets of the fields of a checkpoint or rollback in its record, and the checkpoint's digest.
+    """Decode the record of a checkpoint or rollback, and compute the checkpoint's digest.
 
     Args:
         record: the record, with a checked checksum.
@@ -134,7 +134,7 @@ def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], by
 
     Returns:
         The result of `checkpoint_decode`, with offsets in the record, followed by the time in
-        microseconds; and the digest. None if the record is of another type, redacted or damaged.
+        microseconds; and the digest. None if the record has a different type, or is redacted or damaged.
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
@@ -150,7 +150,7 @@ def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], by
 
 
 def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, int, bytes] | None:
-    """Read a record that continues a log.
+    """Read the next record of a log.
 
     Args:
         record: the record, with a checked checksum.
@@ -160,7 +160,7 @@ def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, i
     Returns:
         Type, thread, branch and time of the record, and its chain digest. Thread and branch are the
         first two fields of the body, or 0 if these are not numbers. None if the record does not
-        continue the chain, or is redacted, damaged or newer.
+        continue the chain, is redacted or damaged, or has a newer format.
     """
     scratch = take()
     found = None

@@ -1,8 +1,8 @@
-"""Kernels that read pages of LMDB's file directly, without calls of LMDB.
+"""Kernels that read pages of LMDB's file directly, without calling LMDB.
 
 Four functions read memory outside their arguments: `page_in_use`, `find_page`, `rows_read` and
-`check_leaf_at`. They receive memory that LMDB has lent, or the address of LMDB's map, and read the
-pages there. The caller must keep the map open during the call.
+`check_leaf_at`. They receive a view of LMDB's memory ("lent"), or the address of LMDB's map, and
+read the pages there. The caller must keep the map open during the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAULTS: Final = (
     "it is another page",
 )
 _NODE_SIZE_MIN: Final = 10
-"""The minimum size of a node with its pointer. It limits the number of nodes on a page."""
+"""The minimum size of a node and its pointer, which limits the number of nodes on a page."""
 
 _lmdb_page: Callable[..., int] = lib.sl_lmdb_page
 _leaf_at: Callable[..., int] = lib.sl_lmdb_leaf_at
@@ -44,7 +44,7 @@ NO_MAC_KEY: Final = ffi.NULL
 """The value of `mac_key` in `rows_read` for an index without MACs."""
 
 lend_bytes: Callable[[memoryview], Any] = from_buffer
-"""A function that returns the argument `at` of `find_page`. The result keeps the memoryview from being released."""
+"""A function that converts a memoryview to the argument `at` of `find_page`, and keeps it from being released."""
 
 find_page: Callable[[Any, int, int, int, bool, Any], int] = _page_in_use
 """The C function behind `page_in_use`. Every look-up calls it directly, because a Python frame would cost time."""
@@ -71,7 +71,7 @@ class PageFacts(NamedTuple):
 
 
 class PageReader:
-    """A reader of pages of a mapped file.
+    """Reads pages of a mapped file.
 
     Args:
         file: the whole file, mapped or in memory. Call `close` before releasing it.
@@ -144,7 +144,7 @@ PAGE_FREE: Final = -2
 
 
 def new_seen() -> Any:
-    """Return a cache of the pages that were found in use. Each opening of a file has its own cache."""
+    """Return an empty cache for pages that were found in use. Each open file needs its own cache."""
     return new("sl_lmdb_seen *")
 
 

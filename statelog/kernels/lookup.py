@@ -43,8 +43,8 @@ def find_key(
     """Find a key of a dict, or an element of a set.
 
     Returns:
-        (index, found, slot_at, end, lsn, node, covered_before). At level 0, index is the position of the key or of its
-        insertion; if it is not found, slot_at and end are where its entry would begin. At level >= 1, index is the
+        (index, found, slot_at, end, lsn, node, covered_before). At level 0, index is the position of the key; if it
+        is not found, its entry would get this position, and would begin at slot_at (= end). At level >= 1, index is the
         first entry whose last key is not below the key, and slot_at is the offset of its digest. If there is no such
         entry, found is False and index is the number of entries. covered_before is the number of level-0 entries before
         index.

@@ -1,6 +1,6 @@
 """Kernels that split msgpack arrays of other serialisers into their items, and join them again.
 
-The kernels never decode an item. Its reader must check extension types and text that is not UTF-8.
+The kernels never decode an item. The code that decodes it must check extension types, and text that is not UTF-8.
 """
 
 from __future__ import annotations

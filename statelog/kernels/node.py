@@ -81,7 +81,7 @@ def entries_table(data: bytes, content_size: int, home_lsn: int, *, is_root: boo
 
     Returns:
         A flat list of six numbers for each entry: at, slot_at, end, covered, lsn, node. slot_at is the offset of the
-        digest at level >= 1, and the end in a set. covered is 1 at level 0. lsn and node are 0 without a ref.
+        digest at level >= 1, and equals end in a set. covered is 1 at level 0. lsn and node are 0 if there is no ref.
     """
     scratch = take()
     status = _entries_table(

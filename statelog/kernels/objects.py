@@ -1,7 +1,6 @@
-"""Kernels that take and return Python objects. `native/python/` is a second module in the kernels' library.
+"""Kernels that take and return Python objects. `native/python/` is a second module in the kernels' shared library.
 
-cffi passes only bytes and numbers. If the conversion of Python objects took half of the time, C does the conversion,
-too.
+cffi passes only bytes and numbers. Where Python spent half of the time on converting objects, C also converts them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def _load() -> Any:
 objects = _load()
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
-"""A function that returns the encoded item of a value at a depth, or None if Python must encode or reject the value."""
+"""A function that encodes a value nested at a depth. It returns None if Python must encode or reject the value."""
 
 freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tuple[Any, ...]] = objects.freeze_items
 """A function that returns the frozen items of a list.
@@ -34,7 +33,7 @@ The dict caches whether a type is a plain model. The function argument decides t
 """
 
 still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
-"""A function that returns how many items of a list still equal the frozen ones, from the beginning and from the end."""
+"""A function that counts the items of a list that still equal the frozen items, at the beginning and at the end."""
 
 join_texts: Callable[[list[bytes], bytes], str] = objects.join_texts
 """A function that returns a JSON array of the texts that follow a prefix in each item.
@@ -43,6 +42,6 @@ Raises ValueError if an item does not have this form.
 """
 
 copy_plain: Callable[[Any], Any] = objects.copy_plain
-"""A function that returns a value with copied lists and dicts. Other values are shared. A depth above 200 raises
-RecursionError.
+"""A function that copies the lists and dicts in a value, and shares all other objects. It raises RecursionError if the
+value has more than 200 levels.
 """

@@ -26,7 +26,7 @@ _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
 _new = tuple.__new__
-"""A constructor of named tuples that needs no Python call."""
+"""A constructor of named tuples that skips their `__new__`, which is Python code."""
 
 
 class RecordParts(NamedTuple):
@@ -35,7 +35,7 @@ class RecordParts(NamedTuple):
     Attributes:
         body_at: offset of the body.
         body_size: size of the body.
-        node_count: number of nodes up to the last remaining one, including vacuumed nodes.
+        node_count: the number of the last remaining node plus 1; this counts the vacuumed nodes before it.
         row_count: number of remaining nodes.
         size: size of the record.
     """
@@ -48,7 +48,7 @@ class RecordParts(NamedTuple):
 
 
 def record_open(record: bytes | memoryview) -> RecordParts:
-    """Find the parts of a record, which other bytes may follow.
+    """Find the parts of the record at the beginning of `record`. Other bytes may follow it.
 
     Raises:
         CorruptionError: the sizes in its envelope and node table exceed the data.
@@ -97,7 +97,7 @@ def record_find(
         size: size of the record.
         type_: type of the nodes.
         digests: digests of the nodes, 20 bytes each.
-        numbers: numbers of the nodes.
+        numbers: node numbers, in the order of `digests`.
 
     Returns:
         (content_at, content_size, total_size) of each node, up to the first node that does not match the record.
@@ -112,12 +112,12 @@ def record_find(
 
 
 def lend(record: bytes | memoryview) -> bytes | Lent:
-    """Return the argument of `record_find` for a view, which stays exported while the result exists."""
+    """Return a view as an argument of `record_find`. The view stays exported while the result exists."""
     return record if type(record) is bytes else from_buffer("uint8_t[]", record)
 
 
 def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, int, int]]:
-    """Find the remaining nodes of a record, by ascending number, as ``record_node`` does.
+    """Find the remaining nodes of a record, by ascending number. The values are those of ``record_node``.
 
     Raises:
         CorruptionError: the nodes and the table do not fill the record.

@@ -37,7 +37,7 @@ def _fail_reducer(status: int, name: str) -> NoReturn:
 
 
 def add(a: bytes, b: bytes) -> bytes | None:
-    """Return the encoded sum ``a + b`` of two items, as in Python, or None if Python must compute it.
+    """Return the encoded sum ``a + b`` of two items, as Python adds them, or None if Python must compute it.
 
     Raises:
         ReducerTypeError: the types cannot be added (str and int, list and tuple, two dicts, ...).
@@ -61,7 +61,7 @@ def compare(a: bytes, b: bytes) -> int | None:
 
 
 def merge_maps(a: bytes, b: bytes, *, deep: bool) -> bytes:
-    """Merge two encoded dicts. A value of ``b`` replaces that of ``a``.
+    """Merge two encoded dicts. If both have a key, the value in ``b`` replaces the value in ``a``.
 
     With ``deep``, dicts under the same key are merged recursively.
 

@@ -1,4 +1,4 @@
-"""The kernel that encodes the checkpoint of an ordinary commit with one call of C.
+"""The kernel that encodes the checkpoint of an ordinary commit in one C call.
 
 Only the last chunk of a list may close.
 """
@@ -34,22 +34,22 @@ _list: Callable[..., int] = lib.sl_step_list
 _prints: Callable[..., int] = lib.sl_step_prints
 
 _new = tuple.__new__
-"""A constructor of named tuples that skips their `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__`, which is Python code."""
 
 _ROW = Struct(">B20sII")
 ROW_SIZE_BYTES: Final = _ROW.size
 _LEAF: Final = 1
 _LARGE_SIZE_BYTES_MIN: Final = 4096
 _RECORD_AT: Final = 60
-"""The offset of the record in the output of the kernel. Three digests come before the record."""
+"""The offset of the record in the kernel's output. Three digests precede the record."""
 _OUTPUT_SIZE_BYTES: Final = 192 * 1024
 """The size of the output: enough for the nodes of a step, the held nodes, and most metadata."""
 
 pack_fixed: Callable[..., bytes] = Struct(">14q20s20s20s").pack
 """A function that packs the fixed fields of a step.
 
-These are the numbers of `pack_numbers`, with the parent's root; the LSN of the record; the digests of the parent and
-its state; and the chain digest of the previous record.
+These are the numbers of `pack_numbers`, with the root of the parent; the LSN of the record; the digests of the parent
+and its state; and the chain digest of the previous record.
 """
 
 pack_change: Callable[..., bytes] = Struct(">BIHHI").pack
@@ -66,14 +66,11 @@ pack_known: Callable[..., bytes] = Struct(">20sQI").pack
 """A function that packs a reference to a leaf that the store already has: digest, LSN, node number."""
 
 Wanted = tuple[int, bytes, int, int]
-"""A reference to a node that a step needs and does not hold: type, digest, LSN, node number."""
+"""A reference to a node that a step needs, but did not get in `held`: type, digest, LSN, node number."""
 
 
 class Stepped(NamedTuple):
-    """The number and digest of each new leaf of 4,096 bytes or more.
-
-    The caller checks that the store lacks all of them.
-    """
+    """The encoded checkpoint of a step, and what the caller needs to store it."""
 
     digest: bytes
     """The digest of the checkpoint."""
@@ -102,7 +99,7 @@ class Stepped(NamedTuple):
 
 
 class StepBuffers:
-    """The working memory and output of one step or entry at a time."""
+    """The working memory and output of a call of `step` or `make_entry`, for one call at a time."""
 
     __slots__ = ("characters", "digest", "made", "output", "step", "wanted")
 
@@ -140,15 +137,15 @@ def step(
     """Change channels of a state, and encode the record of the new checkpoint.
 
     Args:
-        fixed: see `pack_fixed`. With a target, the step is a rollback and has no changes.
-        held: the nodes that the last step held, and wanted nodes. Each has the header of `pack_held`.
+        fixed: see `pack_fixed`. If the target is not 0, the step is a rollback and has no changes.
+        held: the nodes that the last step returned, and wanted nodes. Each has the header of `pack_held`.
         changes: one change per channel, ascending by encoded key: see `pack_change`.
         known: leaves that the store already has: see `pack_known`.
         id_item: see `checkpoint_encode`.
         metadata: see `checkpoint_encode`.
         written: see `checkpoint_encode`.
         borrowed: see `checkpoint_encode`.
-        page: the version page that gets the checkpoint; empty for a new page.
+        page: the version page to which the checkpoint is added; empty for a new page.
 
     Returns:
         The checkpoint. `Wanted` if the kernel needs a node that `held` does not have. None if the caller must take the

@@ -27,8 +27,8 @@ class RecordFacts(NamedTuple):
     """The facts about a record whose own content is valid.
 
     Attributes:
-        node_count: number of existing nodes.
-        shared_count: number of existing nodes that are deduplicated across the store.
+        node_count: number of nodes that were not vacuumed.
+        shared_count: number of these nodes that are deduplicated across the store.
         chain_digest: chain digest of the record; zeros if it is redacted.
         refs: refs that the caller must look up.
     """
@@ -51,7 +51,7 @@ _seen_node: Callable[..., int] = lib.sl_seen_node
 
 
 class RecordVerifier:
-    """A verifier of the nodes of records, in the order of LSNs.
+    """Verifies the nodes of records, in LSN order.
 
     Only one thread at a time may call `check`. Another thread may call `has_seen` at the same time.
     """

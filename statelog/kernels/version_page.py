@@ -16,7 +16,7 @@ _page_range: Callable[..., int] = lib.sl_page_range
 _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
 jump_depth: Callable[[int], int] = lib.sl_jump_depth
-"""A function that returns the depth to which a checkpoint jumps, unless retention has removed that version."""
+"""A function that returns the depth to which a checkpoint at a depth jumps, if retention has not removed the target."""
 
 
 class VersionEntry(NamedTuple):
@@ -27,7 +27,7 @@ class VersionEntry(NamedTuple):
 
 
 def page_append(payload: bytes, version: int, lsn: int, time_us: int) -> bytes:
-    """Return the page with an added entry of ``version``. ``b""`` starts a new page.
+    """Return the page with an entry for ``version`` added. ``b""`` starts a new page.
 
     Skipped versions get entries of zeros, which mean that they have expired.
 

@@ -1,4 +1,4 @@
-"""Kernels for the wake word, a sequence in shared memory that processes wait on, and for the slot file of waiters."""
+"""Kernels for the wake word, a sequence in shared memory that processes wait on, and for the file of waiters' slots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wake_wait(address_buffer: Any, seen: int, timeout_s: float) -> bool:
     """Wait until the sequence of a wake word is no longer ``seen``.
 
     Returns:
-        True if the sequence changed within ``timeout_s`` seconds. Signal handlers run in the meantime.
+        True if the sequence changed within ``timeout_s`` seconds. Signal handlers run during the wait.
     """
     word = _wake_word(address_buffer)
     deadline_ns = time.monotonic_ns() + int(min(timeout_s, _WAIT_S_MAX) * _NANOSECONDS)
@@ -116,7 +116,7 @@ class WakePlace:
 
     @property
     def bell(self) -> int:
-        """The number plus 1 of another slot whose owner a notification also wakes, or 0."""
+        """The number plus 1 of a second slot that a notification of this one also wakes, or 0."""
         bell: int = self._place.bell
         return bell
 
@@ -132,7 +132,7 @@ class WakeSlots:
         file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. The object keeps a reference to it.
 
     Raises:
-        CorruptionError: the file has another magic.
+        CorruptionError: the file has the wrong magic.
         UsageError: the file is too small, or not aligned.
     """
 
@@ -154,7 +154,7 @@ class WakeSlots:
             mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
             subject: the subject of the notifications that wake the waiter.
             stale_ms: the age after which a slot that was not renewed may be taken.
-            ticket: the ticket to keep; 0 draws the next ticket.
+            ticket: a ticket that was drawn before; 0 draws the next ticket.
             position: see `describe`.
             bell: see `WakePlace.bell`.
         """
@@ -190,7 +190,7 @@ class WakeSlots:
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
     def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
-        """Write the mask, the position, and the place's ticket and bell into the slot. 0 stands for none."""
+        """Write `mask`, `position`, and the ticket and bell of `place` into the slot. 0 stands for none."""
         _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
 
     def draw_ticket(self) -> int:
@@ -205,7 +205,7 @@ class WakeSlots:
         _call(self._file, self._size, place._place)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:
-        """Return the lowest position of the slots renewed within `within_ms`, or None."""
+        """Return the lowest position in the slots that were renewed within `within_ms`, or None."""
         lowest = new("uint64_t *")
         if _positions(self._file, self._size, within_ms, lowest) != OK:
             return None
@@ -216,7 +216,7 @@ class WakeSlots:
         """Notify the first waiter whose subject fits. Return False if there is none.
 
         Args:
-            fits: a function that is called with a subject.
+            fits: a function that returns True if a subject fits.
             stale_ms: the age after which a slot that was not renewed is skipped.
         """
         place = new("sl_wake_place *")
@@ -229,7 +229,7 @@ class WakeSlots:
         return False
 
     def call_mask(self, mask: int) -> None:
-        """Notify all waiters without a subject whose masks overlap this one."""
+        """Notify all waiters without a subject whose masks share a bit with `mask`."""
         _call_mask(self._file, self._size, mask)
 
     def note(self, records: int) -> None:

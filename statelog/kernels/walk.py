@@ -31,16 +31,17 @@ def item_find(
     position: int,
     mark: bytes,
 ) -> tuple[bytes, bool] | None:
-    """Find the item at a position of the list under a key of a dict.
+    """Find the item at `position` in the list that a dict stores under `key`.
 
     Args:
-        lend: returns a view of the record with an LSN, or None. The view must not be released during the call.
+        lend: a function that returns a view of the record with an LSN, or None. The view must not be released during
+            the call.
         digest: digest of the dict's root.
         lsn: LSN of the record of the dict's root.
         number: the node number of the dict's root.
         key: the encoded key.
         position: the position, from 0.
-        mark: another encoded key.
+        mark: a second encoded key, whose presence is reported.
 
     Returns:
         The item, and True if the dict has the key `mark`. None if there is no such item, if a record or node is missing

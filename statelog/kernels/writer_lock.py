@@ -52,7 +52,7 @@ class WriterPage:
             reference to it.
 
     Attributes:
-        acquire: a function that waits to own the lock, up to a time in milliseconds (below 2**32). It returns a
+        acquire: a function that waits for the lock for at most a given time in milliseconds (below 2**32). It returns a
             ``LOCK_*`` status. After ``LOCK_BUSY`` this user keeps its place in the queue.
         give_back: a function that releases the lock or gives up the place in the queue. It does nothing if this user
             has neither. If its argument is True, the process wants the lock again at once, and keeps its turn until the
@@ -74,7 +74,7 @@ class WriterPage:
 
     @property
     def is_held(self) -> bool:
-        """Whether this user owns the lock. The C code sets this at the moment when it takes the lock."""
+        """Whether this user owns the lock. C sets this at the moment when it acquires the lock."""
         return bool(self._lock.is_held)
 
     def initialise(self) -> bool:
