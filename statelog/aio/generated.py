@@ -684,7 +684,10 @@ class MemoryCalls:
         return await self._runner.run(self.sync.get, key, at=at, known_at=known_at)
 
     async def history(self, key: str) -> list[Fact]:
-        """Return all facts of a key, the last recorded one first. Raises as `get`. See `statelog.Memory.history`."""
+        """Return all facts of a key, the last recorded one first. Raises the errors of `get`.
+
+        See `statelog.Memory.history`.
+        """
         return await self._runner.run(self.sync.history, key)
 
     async def facts(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statelog.guard.verdicts import Check
 
 TIMEOUT_DEFAULT_S: Final = 10.0
-"""A check in linear time needs milliseconds. The rest is for a machine under load, where 1 s has refused a commit."""
+"""The default timeout. A linear check needs milliseconds, but on a loaded machine, 1 s has refused a commit."""
 TIMEOUT_MAX_S: Final = 600.0
 
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
@@ -92,7 +92,7 @@ class Checks:
     def _new_parts(self, checks: list[Check], value: Any, before: bytes, where: Where) -> Any:
         """Apply some checks to a value, and return what may be stored.
 
-        Of a list or dict, they see only the new parts.
+        In a list or dict, the checks see only the parts that `before` does not have.
         """
         old = cbor.decode(before, loosely=True)
         if type(value) is not type(old) or type(value) not in (list, dict):
@@ -119,9 +119,9 @@ class Checks:
         return item if made is members else cbor.encode(made, path=where.path)
 
     def error_text(self, text: str, where: Where) -> str:
-        """Return the text of an error.
+        """Return an error's text if the checks allow it.
 
-        If a check does not allow the text, return one that names the check and the reason.
+        Otherwise return a text that names the check and the reason.
         """
         try:
             made = self.value(text, where)
@@ -145,7 +145,7 @@ class Checks:
     # --- values ---------------------------------------------------------------------
 
     def value(self, value: Any, where: Where) -> Any:
-        """Apply the checks to a value, and return what may be seen, or the same object. Raises CheckError."""
+        """Apply the checks to a value. Return what may be seen: the same object if they allow it. Raises CheckError."""
         return self._seen(self._checks, value, where)
 
     def check(self, value: Any, where: Where) -> None:
@@ -154,7 +154,7 @@ class Checks:
             raise self._refused(check, f"{verdict.reason}; a mount or an edit cannot change a hidden value", where)
 
     def members(self, members: dict[str, Any], where: Where, checks: Sequence[Check] | None = None) -> dict[str, Any]:
-        """Apply the checks to metadata, and return what may be seen, or the same object. Raises CheckError."""
+        """Apply the checks to metadata. Return what may be seen: the same dict if they allow it. Raises CheckError."""
         flagged = self._flagged(self._checks if checks is None else checks, members, where)
         if not flagged:
             return members
@@ -177,12 +177,12 @@ class Checks:
         return self._hide(value, flagged, where) if flagged else value
 
     def _flagged(self, checks: Sequence[Check], value: Any, where: Where) -> _Flagged:
-        """Call all checks, because each may refuse. Return those whose verdict hides the value, with their verdicts."""
+        """Call all checks, because each may refuse. Return the checks that hide the value, with their verdicts."""
         asked = [(check, self._ask(check, value, where)) for check in checks]
         return [] if type(value) is Quarantined else [each for each in asked if each[1].kind in _HIDING]
 
     def _hide(self, value: Any, flagged: _Flagged, where: Where) -> Any:
-        """Hide the parts of a value that the checks report, or the whole value if a check reports no part of it.
+        """Hide the parts of a value that the checks report, or the whole value if a check reports none of its parts.
 
         A dict of two or more members is also hidden as a whole, with its keys, if a check reports every member.
         """
@@ -220,9 +220,9 @@ class Checks:
         Args:
             value: the value.
             data: the value, encoded by its serialiser.
-            where: the place of the value.
-            replace_texts: called with the data and a function of (text, names). It returns the data with each text
-                replaced by the result of that function.
+            where: the location of the value.
+            replace_texts: a function that is called with the data and with a function of (text, names). It returns the
+                data, in which the result of the second function replaces each text.
 
         Raises:
             CheckError: a check refuses the value, has failed, or reports the value but none of its texts.
@@ -245,11 +245,11 @@ class Checks:
     # --- one check -------------------------------------------------------------------------
 
     def _that_may_find(self, data: bytes) -> list[Check]:
-        """Return the checks to call for an encoded value. Checks of the library scan the bytes first (`may_be_in`)."""
+        """Return the checks to call for an encoded value, without those whose `may_be_in` rules it out."""
         return [check for check in self._checks if not hasattr(check, "may_be_in") or check.may_be_in(data)]
 
     def _ask(self, check: Check, value: Any, where: Where) -> Verdict:
-        """Return the verdict of a check, which is not "refuse".
+        """Return the verdict of a check, unless the verdict is "refuse".
 
         Raises:
             CheckError: the check refuses, raises, hangs, or does not return a Verdict.
@@ -282,7 +282,7 @@ class Checks:
 
 
 def _ask_with_copy(check: Check, value: Any, where: Where) -> Verdict:
-    """Call a check with a copy of the value, so that the check cannot change what is stored, or what others see."""
+    """Call a check with a copy of the value, so that the check cannot change the stored value."""
     if type(value) in _IMMUTABLE:
         return check(value, where)
     try:

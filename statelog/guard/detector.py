@@ -1,4 +1,4 @@
-"""Decides what is a secret in one store, by the rules and handles of a guard. Fingerprints use the store's key."""
+"""Decides what counts as a secret in one store, by a guard's rules and handles. Fingerprints use the store's key."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from statelog.guard.secrets import Secrets
 
 OWN_NAMES = ("statelog:", "durable/")
-"""Prefixes of the names of channels and entries that have the library's own records."""
+"""Prefixes in the names of channels and entries that contain the library's own records."""
 
 _FINGERPRINT_SIZE_BYTES = 4
 _NAMES_MAX = 4096
 _OF_LANGGRAPH = "langgraph:"
-"""The prefix of the names of channels that have no values of users, or only values that have passed the guard."""
+"""The name prefix of channels that contain no user values, or only values that have already passed the guard."""
 _OWN_COUNT = 2
-"""The number of the library's names at the start of a path in its own records: the channel, and a member's name."""
+"""In the library's own records, a path begins with this number of the library's names: the channel and a member."""
 _ERRORS = frozenset([("error",), ("e",)])
-"""The paths of exceptions in records. Their members also have names of the library, not of the user."""
+"""The members that store exceptions. The names of an exception's members are also the library's, not the user's."""
 
 
 class Detector:
-    """Decides what is a secret.
+    """Decides what counts as a secret.
 
     Args:
         secrets: the rules.

@@ -1,4 +1,4 @@
-"""Handles: names that stand for secrets in all stored values. The secret itself is used only in the call of a tool."""
+"""Handles: names that stand for secrets in all stored values. The secret itself is used only when a tool is called."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _EDGE = rb"[A-Za-z0-9+/_-]?"
 _LINE_BREAK = rb"(?:[\r\n]|\\{1,7}[rn])*"
 _PIECE_SIZE = 12
 _SCANNED_SIZE_MAX = 16
-"""The number of bytes of each form that a fast scan looks for.
+"""The maximum number of bytes of a form that a fast scan looks for.
 
-The whole forms are searched only if the scan finds one.
+The whole forms are searched only if the scan finds one of them.
 """
 
 _CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")
@@ -293,7 +293,7 @@ class Handles(Forms):
             self._learned(name, source, {"handle": name})
 
     def _learned(self, name: str, source: Any, facts: dict[str, Any]) -> str:
-        """Fetch the value of a handle, and recognise it from now on."""
+        """Fetch the value of a handle. From now on, recognise this value in texts."""
         try:
             value: Any = source()
         except GuardError:
@@ -355,7 +355,7 @@ def _rebuilt_object(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_host(host: str, declared: str) -> bool:
-    """Return True if a host matches a declared one. A text that is not a host with an optional port never matches."""
+    """Return True if `host` matches `declared`. A text that is not a host with an optional port never matches."""
     given, wanted = _HOST.fullmatch(host), _HOST.fullmatch(declared)
     if given is None or wanted is None or given["any"] or wanted["port"] not in (None, given["port"]):
         return False
@@ -372,7 +372,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
-    """Return the forms in which a value may be written. Each is (bytes in the form, pattern to replace)."""
+    """Return the forms in which a value may be written, as pairs (bytes in the form, pattern to replace)."""
     data = value.encode("utf-8", "surrogatepass")
     plain = {data, *_quoted_for_urls(value), *_quoted_for_programs(value)}
     for is_ascii in (True, False):

@@ -105,8 +105,8 @@ class Redactor:
     def checked_item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
         """Apply the guard to an encoded value, and return what may be stored: the same object if nothing changes.
 
-        `before` is the value that is stored there now. Of a list or dict, the checks see only the parts that are not in
-        `before`.
+        `before` is the value that is stored there now. In a list or dict, the checks see only the parts that are not
+        in `before`.
         """
         item = self.item(item, where.path)
         if self.on_write is None or where.is_own or where.thread == _CACHE or is_packed(item):
@@ -149,7 +149,7 @@ class Redactor:
         return self.on_write.error_text(text, Where("write", "claim", key, key=key, agent=agent))
 
     def _lenient(self) -> Redactor:
-        """Return this redactor, or a copy, that redacts secrets instead of refusing them."""
+        """Return a redactor that redacts secrets instead of refusing them: this one, or a copy."""
         if not self.refuses:
             return self
         made = copy(self)
@@ -162,7 +162,7 @@ class Redactor:
         return self.redact(data, (path,)).decode("utf-8", "surrogatepass") if self.may_hold(data) else text
 
     def field_text(self, text: str, path: Sequence[str]) -> str:
-        """Redact the text of a field, given the names that lead to the field. Raises SecretError."""
+        """Redact the text of a field. `path` has the names that lead to the field. Raises SecretError."""
         data, names = text.encode("utf-8", "surrogatepass"), tuple(path)
         made = self.hidden(data, names) if self.names_field(names) else self.redact_field(data, names)
         return made.decode("utf-8", "surrogatepass")
@@ -212,7 +212,7 @@ class Redactor:
         return rule.encode() if is_handle(rule) else self._replacement(data, rule, path)
 
     def redact_field(self, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Redact the text of a field. The field's name, the last one of the path, may make the text a secret."""
+        """Redact the text of a field. The field's name, which is last in `path`, may make the text a secret."""
         made = self.redact(data, path)
         named = self._secrets.find_named(path[-1], made) if path else None
         if named is None:
@@ -251,7 +251,7 @@ class Redactor:
         return redaction_of(rule, self.detector.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
-        # The path itself may contain the secret in a key.
+        # A key in the path may contain the secret, so redact the path.
         place = self.shown(where)
         message = f"{place} contains a secret: {rule or FIELD}. Nothing was written"
         raise SecretError(message, rule=rule or FIELD, path=place)

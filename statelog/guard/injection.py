@@ -1,4 +1,4 @@
-"""A tripwire for injected instructions: invisible characters, tokens of chat templates, and phrases of override.
+"""A tripwire for injected instructions: invisible characters, chat template tokens, and phrases that override others.
 
 Avoiding false alarms comes first. A text that only mentions a phrase, in quotes, in backticks or in a block of code, is
 not reported. So an attacker who knows the rules can evade them. `injection` finds careless attacks, but does not make a
@@ -71,7 +71,7 @@ _OLD = r"(?:previous|previously|prior|above|earlier|preceding|foregoing|existing
 _ORDERS_GIVEN = r"(?:instructions?|prompts?|directives?|system\s+(?:prompt|messages?|instructions?))"
 _RULES = r"(?:directions?|guidelines?|rules|commands?|programming|training|constraints|restrictions|policies)"
 _ANY = r"(?:all|any|every|each|your)"
-"""A pattern of words that an order to ignore rules must have to be reported.
+"""The pattern of words without which an order to ignore rules is not reported.
 
 Comments and configurations often ignore single rules.
 """
@@ -82,7 +82,7 @@ _BEGINS = re.compile(
 )
 """The pattern of the text before an order.
 
-It does not match before a report of one: `tells the model to ignore ...`.
+It does not match the text before a report of an order: `tells the model to ignore ...`.
 """
 _BEGINS_SIZE_MAX: Final = 32
 _HEAD_BEGINS = re.compile(r"(?:^|\n|[.!#*>])\s{0,9}\Z")
@@ -212,7 +212,7 @@ def reason_of(text: str) -> str | None:
 
 
 def _spoken_in(text: str) -> str | None:
-    """Return the reason to report a token or phrase that a text uses, not only mentions, or None."""
+    """Return the reason to report a token or phrase that a text uses rather than mentions, or None."""
     found = [*_tokens_in(text), *_phrases_in(text)]
     if not found:
         return None

@@ -1,6 +1,6 @@
 """Walks encoded values, in CBOR and msgpack, and replaces secrets in texts.
 
-Callers pass only values that may have one.
+Callers pass only values that may contain a secret.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
 
 
 class PartRedactor(Protocol):
-    """The interface that a walk calls for the parts of a value. `path` has the names that lead to a part."""
+    """What a walk calls for each part of a value. `path` has the names that lead to the part."""
 
     def may_hold(self, data: bytes) -> bool:
         """Return False if bytes certainly contain no secret."""
@@ -172,7 +172,7 @@ class _Walker(ABC):
         return b"".join(parts), start
 
     def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
-        """Redact a text or bytes whose name is the item next to it, as in a list of headers."""
+        """Redact a text or bytes. The item next to it is its name, as in a list of headers."""
         if not (self.is_string(name) and self.is_string(item)):
             return item
         below = (*path, self.text_of(name))
@@ -325,7 +325,7 @@ def packed_body(item: bytes) -> bytes | None:
 
 
 def packed_item(body: bytes) -> bytes:
-    """Return the item with a msgpack body. The inverse of `packed_body`."""
+    """Return the item with a msgpack body: the inverse of `packed_body`."""
     return _PACKED_HEAD + cbor.head(_BYTES, len(body)) + body
 
 
@@ -468,12 +468,12 @@ class Msgpack(_Walker):
         return start, self._checked(start + size)
 
     def is_of_secret(self) -> bool:
-        """Return True if this is [module, name, ...] and names a pydantic class of secrets."""
+        """Return True if this value is [module, name, ...] and names a pydantic secret class."""
         names = self.names()
         return names is not None and names_secret(names[1].decode("utf-8", "replace"))
 
     def names(self) -> tuple[bytes, bytes, int] | None:
-        """Return (module, name, offset after both) if this is [module, name, ...], or None."""
+        """Return (module, name, offset after both) if this value is [module, name, ...], or None."""
         if not 0x92 <= self._data[0] < 0xA0:
             return None
         texts = []
@@ -488,7 +488,7 @@ class Msgpack(_Walker):
         return texts[0], texts[1], at
 
     def arguments(self, path: Path) -> tuple[bytes, int]:
-        """Return [module, name, arguments, method] with all arguments hidden, and the offset after it."""
+        """Hide all arguments in [module, name, arguments, method]. Return the result and the offset after this list."""
         names = self.names()
         if names is None:
             return self.value(0, path, is_secret=True)

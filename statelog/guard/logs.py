@@ -20,7 +20,7 @@ _NUMBERS = frozenset((bool, int, float, type(None)))
 class LogFilter(logging.Filter):
     """Redacts secrets in log records: in the message, the exception, the stack, names, and `extra`.
 
-    The name of a part of `extra` counts as the name of a field.
+    The name of a part of `extra` counts as a field name.
 
     Add this filter to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see
     the records of its child loggers.
@@ -29,7 +29,7 @@ class LogFilter(logging.Filter):
         guard: the guard whose rules and handles apply; only the default rules if left out.
 
     Raises:
-        UsageError: `guard` is something else.
+        UsageError: `guard` is not a Guard.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:

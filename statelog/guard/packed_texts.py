@@ -29,11 +29,11 @@ _SNAPSHOT_CODE = 7
 _REMEMBERED_MAX: Final = 4096
 
 _remembered: dict[bytes, bytes] = {}
-"""The extensions by recently shown placeholder texts, so that storing a placeholder restores its hidden text."""
+"""Maps recently shown placeholder texts to extensions, so that storing a placeholder restores its hidden text."""
 
 
 class _Texts(Msgpack):
-    """Walks a value in msgpack, and replaces texts and hidden texts."""
+    """Walks a msgpack value, and replaces texts and hidden texts."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Texts(Msgpack):
         return (self._data[at:end] if made == body else extension_head(self._data[start - 1], len(made)) + made), end
 
     def constructed(self, path: Path) -> bytes:
-        """Replace the texts in the arguments of an extension's content, which is [module, name, arguments, method]."""
+        """Replace the texts in the arguments of an extension. Its content is [module, name, arguments, method]."""
         names = self.names()
         if names is None:
             return self._data
@@ -112,7 +112,7 @@ def hide_texts(data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quar
 
 
 def show_texts(data: bytes, *, include_quarantined: bool = False) -> bytes:
-    """Replace the extensions in a value in msgpack by placeholder texts, or by the hidden texts. Return the value."""
+    """Replace the extensions in a msgpack value by placeholder texts or by the hidden texts. Return the value."""
 
     def of_hidden(body: bytes) -> bytes:
         reason, check, text = _parts_of(body)
@@ -131,7 +131,7 @@ def show_texts(data: bytes, *, include_quarantined: bool = False) -> bytes:
 
 
 def restore_texts(data: bytes) -> bytes:
-    """Replace the placeholder texts that this process has shown by their extensions. Return the value."""
+    """Replace each placeholder text that this process has shown by its extension. Return the value."""
     if _PLACEHOLDER not in data or not _remembered:
         return data
     try:
@@ -141,12 +141,12 @@ def restore_texts(data: bytes) -> bytes:
 
 
 def holds_hidden(data: bytes) -> bool:
-    """Return True if a value in msgpack has a hidden text."""
+    """Return True if a msgpack value has a hidden text."""
     return MARK in data
 
 
 def hidden_in(data: bytes) -> list[tuple[str, str]]:
-    """Return the check and the reason of each hidden text in a value in msgpack."""
+    """Return (name of the check, reason) for each hidden text in a msgpack value."""
     found: list[tuple[str, str]] = []
 
     def of_hidden(body: bytes) -> None:

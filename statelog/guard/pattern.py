@@ -36,7 +36,7 @@ class Pattern:
 
     Args:
         source: the pattern in re2's syntax. Its classes match bytes. It may not use word boundaries or word characters,
-            because those of re2 are ASCII only.
+            because in re2 these are ASCII only.
         captures: False if only `is_in` will be called, which makes the pattern faster.
 
     Raises:

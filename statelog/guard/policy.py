@@ -47,7 +47,7 @@ class Guard:
 
     Raises:
         GuardError: google-re2 is missing.
-        UsageError: an argument has another type.
+        UsageError: an argument has the wrong type.
     """
 
     def __init__(

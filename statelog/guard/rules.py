@@ -122,16 +122,16 @@ class SecretRule(NamedTuple):
 
     name: str
     pattern: bytes
-    """The pattern in re2's syntax. The secret is the group `secret`, or the whole match without such a group."""
+    """The pattern in re2's syntax. The secret is the group `secret`, or the whole match if there is no such group."""
     accepts: Callable[[bytes], bool] = _is_varied
     """A function that gets the matched secret, and returns False if it is not a secret after all."""
     is_bounded: bool = False
-    """Whether a match next to a letter or digit does not count, because it is a part of something else."""
+    """Whether a match next to a letter or digit does not count, because it is part of a longer word."""
     more: bytes = b""
     """The characters that may continue the secret after the match.
 
-    The pattern itself is bounded, because an unbounded one would take quadratic time on a text with many beginnings of
-    secrets.
+    The pattern itself is bounded: an unbounded pattern would take quadratic time on a text in which many secrets
+    begin.
     """
     resumes_at: bytes = b""
     """A part of each match. After a rejected match, the search continues after this part."""
@@ -337,7 +337,7 @@ def random_part(value: bytes) -> tuple[int, int] | None:
 def end_of_value(text: bytes, at: int, *, is_whole: bool) -> int:
     """Return the end offset of a value whose beginning was matched up to `at`.
 
-    If `is_whole` is False, read at most 380 more bytes: the caller tests only that much of the value.
+    If `is_whole` is False, read at most 380 more bytes, because the caller tests no more of the value.
     """
     found = (_REST_OF_VALUE if is_whole else _PART_OF_VALUE).match(text, at)
     return at if found is None else found.end()

@@ -189,13 +189,13 @@ class Purger:
         return redact_item(self.vectors.erased(item, path), path, self)
 
     def look(self, item: bytes, path: Path) -> bool:
-        """Return True if an encoded value has one of the secrets. Raises SecretError as `redacted`."""
+        """Return True if an encoded value has one of the secrets. Raises the errors of `redacted`."""
         return self.redacted(item, path) != item
 
     def look_at_name(self, name: bytes, path: Path) -> bool:
-        """Raise SecretError if a name has one of the secrets, because names cannot be changed.
+        """Return False, or raise SecretError if a name has one of the secrets.
 
-        Otherwise return False.
+        Names cannot be changed.
         """
         self.refuse_if_found(name, path[:-1], path[-1].strip("()"))
         return False
@@ -256,7 +256,7 @@ class Purger:
         return data
 
     def _short_in(self, data: bytes) -> list[SecretSpan]:
-        """Return the short secrets to purge in a text, which count only where a rule or a field name finds them."""
+        """Return the short secrets to purge in a text. They count only where a rule or a field name finds them."""
         mark = self._detector.fingerprint
         return [
             each for each in self._secrets.find(data) if (each.rule, mark(data[each.start : each.end])) in self._short

@@ -62,7 +62,7 @@ class SecretSpan(NamedTuple):
     end: int
     rule: str
     quote: bytes = b""
-    """The text to put around the replacement: JSON's quotes if the secret is a number."""
+    """The text to put before and after the replacement: JSON's quote if the secret is a number."""
 
 
 @lru_cache(maxsize=1)
@@ -163,7 +163,7 @@ def _escapes_of(character: str) -> list[str]:
 
 
 def _hints_of(name: str) -> set[str]:
-    """Return texts, at least one of which occurs in any JSON that has the name."""
+    """Return some texts. Any JSON that has the name contains at least one of them."""
     first = next((each for each in name if not each.isascii()), None)
     if first is None:
         return {name}
@@ -205,7 +205,7 @@ class Secrets:
         allow: texts that are not secrets, and `rule:NAME` for each rule to turn off.
 
     Raises:
-        UsageError: an argument is not valid; the rule is not known.
+        UsageError: an argument is not valid, or a rule is unknown.
         GuardError: google-re2 is missing.
     """
 
@@ -370,7 +370,7 @@ def _run(letters: bytes) -> re.Pattern[bytes]:
 
 
 def _end_of_run(letters: bytes, text: bytes, at: int) -> int:
-    """Return the offset where a run of the given letters ends that begins at `at`."""
+    """Return the offset at which the run of `letters` that begins at `at` ends."""
     found = _run(letters).match(text, at)
     return at if found is None else found.end()
 

@@ -45,7 +45,7 @@ def quarantine(reason: str) -> Verdict:
 
 
 def refuse(reason: str) -> Verdict:
-    """Return the verdict that makes the write, or the read of the value, raise CheckError."""
+    """Return the verdict that makes the write or read of a value raise CheckError."""
     return _verdict("refuse", reason)
 
 

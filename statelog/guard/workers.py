@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANGING_MAX: Final = 8
-"""The number of abandoned calls still running at which no further call is begun."""
+"""If this number of abandoned calls is still running, no further call is begun."""
 
 _IDLE_S: Final = 10.0
 """The time without a call after which a worker ends."""
@@ -21,7 +21,7 @@ class HangingError(Exception):
 
 
 class FailedError(Exception):
-    """A function has raised its cause, which may be any BaseException except KeyboardInterrupt.
+    """A called function has raised the cause of this error: any BaseException except KeyboardInterrupt.
 
     This class distinguishes the function's exception from one in the waiting thread itself, such as a SystemExit raised
     by a signal handler.

@@ -1,8 +1,9 @@
-"""A compact copy of a matrix of vectors, a quarter of its size, which finds the rows that may be the most similar.
+"""A compact copy of a vector matrix, a quarter of its size, in which a search finds rows that may be the most similar.
 
 A search for the most similar rows scans the whole matrix, and reading the memory takes most of the time. So each row
-has a copy of one byte per number: the number is about `code * scale`. The difference between the coarse and the exact
-score of a row has a bound. Only rows whose coarse score is within this bound of the best ones are compared exactly.
+has a copy, in which one byte, the code, stands for each number: the number is about `code * scale`. The difference
+between the coarse and the exact score of a row has a bound. Only rows whose coarse score is within this bound of the
+best ones are compared exactly.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class CoarseRows:
         self._codes = np.zeros((0, dims), dtype=np.int8)
         self._scales = np.zeros(0, dtype=np.float32)
         self._floors = np.zeros(0, dtype=np.float32)
-        """A term that is added to each row's score.
+        """A number for each row, which is added to the row's score.
 
-        It is -inf for a removed row, so that no search finds the row, and 0 for any other row.
+        It is -inf for a removed row, so that no search finds the row, and otherwise 0.
         """
         self._scale_max = 0.0
 
@@ -55,7 +56,7 @@ class CoarseRows:
     def candidates(self, rows: Any, query: Any, best: int) -> Any:
         """Return ascending row numbers that include the `best` most similar rows.
 
-        None if that would exclude too few rows.
+        Return None if that would exclude too few rows.
 
         Args:
             rows: all rows of the matrix, as float32. A dead row is all NaN.

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _ITEMS_THREAD = "langgraph:store"
 _ITEMS_MODULE = "statelog.adapters.langgraph.memory.scopes"
-"""The id of the thread of LangGraph's store, and the module that handles it.
+"""The id of the thread that stores LangGraph's items, and the module that handles this thread.
 
-It is imported by name, because adapters are in a layer above.
+The module is imported by name, because adapters are in a layer above.
 """
 
 
@@ -63,8 +63,8 @@ class _ItemErasure(Protocol):
 def forget_scope(store: Store, scope: str) -> ForgetReport:
     """See `Memory.forget_scope`.
 
-    Each part is found by its own name, and its removal is committed before the next part. So after a kill, a second
-    call finds the remaining parts. Threads come last, because runs are found by their threads.
+    Each part is found by its own name, and its removal is committed before the next part. So if the process is killed,
+    a second call finds the remaining parts. Threads come last, because runs are found by their threads.
     """
     engine = session_of(store).owner
     engine.store_file.lmdb_file.check_writable()

@@ -158,7 +158,7 @@ class Memory:
         return None if found is None else fact_of(key, *found)
 
     def history(self, key: str) -> list[Fact]:
-        """Return all facts of a key, the last recorded one first. Raises as `get`."""
+        """Return all facts of a key, the last recorded one first. Raises the errors of `get`."""
         facts = self._read(key)
         ends = {each["id"]: (each, end_us) for each, end_us in spans(facts)}
         return [fact_of(key, *ends[each["id"]]) for each in reversed(facts)]
@@ -261,7 +261,7 @@ class Memory:
         """Remove everything that belongs to a scope and to the scopes below it. Return a report of what was removed.
 
         A scope has facts, sessions, entries, threads, runs, and items of LangGraph's store, as GUIDE.md explains. If
-        the process dies meanwhile, repeat the call to finish the work. `Store.compact` removes the bytes.
+        the process dies during the call, repeat the call to finish the work. `Store.compact` removes the bytes.
 
         Raises:
             UsageError: `scope` is not a valid scope.
@@ -285,7 +285,7 @@ class Memory:
     def sweep(self) -> list[str]:
         """Delete the expired sessions of the scope and of the scopes below it. Return their thread ids.
 
-        Reads and writes of a session treat an expired session as deleted anyway. This only frees the space of unused
+        Reads and writes treat an expired session as deleted anyway. This method only frees the space of unused
         sessions.
         """
         return sweep_sessions(self._store, self._scope)

@@ -1,7 +1,7 @@
 """Finds the messages of a conversation that belong together, in the formats of OpenAI, Anthropic and LangChain.
 
 A model refuses a conversation that has a tool call without its answer, or an answer without its call. So a window or a
-summary includes all of such messages or none.
+summary includes either all messages that belong together, or none of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
     id.
     """
     begins: dict[str, int] = {}
-    first_of = list(range(len(messages)))  # The first message from which each message cannot be separated.
+    first_of = list(range(len(messages)))  # Per message: the first message of its run.
     for at, message in enumerate(messages):
         called, answered = _ids(message)
         for each in answered:
@@ -77,7 +77,7 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
 def _ids(message: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the ids of the calls that a message makes, and the ids of the calls that it answers."""
     data = message.get("data")
-    if isinstance(data, Mapping):  # `message_to_dict` of LangChain makes this form.
+    if isinstance(data, Mapping):  # LangChain's `message_to_dict` returns this form.
         message = data
     called = [each.get("id") for name in ("tool_calls", "invalid_tool_calls") for each in _dicts(message.get(name))]
     answered = [message.get("tool_call_id")]
@@ -109,14 +109,14 @@ def newest_that_fit(
 
 
 def cut_before(messages: Sequence[Mapping[str, Any]], keep_last: int) -> int:
-    """Return the cut position before which to summarize.
+    """Return the position before which messages are to be summarized.
 
-    At least `keep_last` messages stay, and calls keep their answers.
+    At least `keep_last` messages follow it, and it separates no call from its answer.
     """
     wanted = max(len(messages) - keep_last, 0)
     return max((block.start for block in blocks(messages) if block.start <= wanted), default=0)
 
 
 def estimate_tokens(message: Mapping[str, Any]) -> int:
-    """Estimate the number of tokens of a message, as one token for four bytes."""
+    """Estimate the number of tokens in a message: one token for every four bytes."""
     return len(cbor.encode(dict(message))) // _BYTES_PER_TOKEN + 1

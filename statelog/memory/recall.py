@@ -49,7 +49,7 @@ class RecallQuestion(NamedTuple):
 
 
 class FactsAtTime:
-    """The facts that are true at one time, among those that were known at another time."""
+    """The facts that are true at one time, among the facts that were known at a second time."""
 
     def __init__(self, facts: Mapping[str, list[Stored]], at_us: int, known_us: int | None) -> None:
         self._facts = facts
@@ -58,7 +58,7 @@ class FactsAtTime:
         self._true: dict[str, tuple[Stored, int] | None] = {}
 
     def true(self, key: str) -> tuple[Stored, int] | None:
-        """Return the true fact of a key and the time at which it ends, or None."""
+        """Return the fact of a key that is true and the time at which it ends, or None."""
         if key in self._true:
             return self._true[key]
         facts = known_at(self._facts.get(key, ()), self._known_us)
@@ -94,9 +94,9 @@ class RecallResult(NamedTuple):
     nearest: Iterator[Place]
     """The key and id of each fact that has a vector, the most similar first."""
     hashes: Mapping[str, dict[int, str]]
-    """The ids of each entry's facts, by the hash of the fact's text in the text index."""
+    """For each entry, by key, the ids of its facts, by the hash of the fact's text in the text index."""
     prefix: str
-    """What the keys of the entries begin with."""
+    """The prefix of the entries' keys."""
 
     def confirmed(self, found: Iterable[tuple[str, int]]) -> Iterator[Place]:
         """Yield the key and id of each fact found by the text index, if it still exists with the same text."""
@@ -116,14 +116,14 @@ class FactCache:
         self._store = store
         self._session = session_of(store)
         self.prefix = prefix
-        """What the keys of the entries begin with."""
+        """The prefix of the entries' keys."""
         self._pattern = compile_pattern(f"{prefix}**")
         self._np, self._dims = np, dims
         self._lock = Lock()
         self._seen: tuple[int | None, int] | None = None
         """The number of the store's last commit, and the inode of its file, which a purge replaces."""
         self._places: dict[str, bytes] = {}
-        """The encoded LSN of the record of each entry that was read last, by key."""
+        """For each entry, by key, the encoded LSN of its record that was read last."""
         self._facts: dict[str, list[Stored]] = {}
         self._pinned: set[str] = set()
         self._hashes: dict[str, dict[int, str]] = {}
@@ -188,7 +188,7 @@ class FactCache:
         key = place.removeprefix(self.prefix)
         facts = read_facts(value)
         vectors = {each["id"]: each.pop("vector") for each in facts if "vector" in each}
-        # Vectors of another size come from another embedding model. Facts with such vectors are found only by their
+        # A vector of a different size comes from a different model. Facts with such vectors are found only by their
         # text.
         vectors = {fact_id: vector for fact_id, vector in vectors.items() if len(vector) == 4 * self._dims}
         self._facts[key] = facts

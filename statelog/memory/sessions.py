@@ -1,7 +1,7 @@
 """Sessions: the messages of a conversation, and the turns in which they are added.
 
-A session is a thread with an entry on the board that expires. If the entry is missing, the session has expired. Then
-nothing of the thread is read, and the next write deletes and re-creates the thread.
+A session is a thread with an entry on the board that expires. If the entry is missing, the session has expired: reads
+ignore the thread, and the next write deletes and re-creates it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OlderMessages(NamedTuple):
     """The older messages of a session, which a summary will replace."""
 
     messages: list[Message]
-    """The messages for the model: the former summary, and the messages except system messages."""
+    """The messages for the model: the former summary, and the messages after it, except system messages."""
     seen: dict[str, Any] | None
     """The former summary in its stored form, or None."""
     held: list[Message]
@@ -112,7 +112,7 @@ class Session:
 
         def change(state: Any) -> None:
             if event in state.get(_DONE, {}):
-                return  # Another process has completed the event meanwhile.
+                return  # Another process has already completed the event.
             working = self._turns_with(state, event)[event]
             if value:
                 working[name] = value[0]
@@ -122,7 +122,7 @@ class Session:
         self._write(change)
 
     def _end(self, event: str, messages: Sequence[Encoded]) -> bool:
-        """Record the end of a turn. Return False if another process has completed it meanwhile."""
+        """Record the end of a turn. Return False if another process has already completed it."""
 
         def change(state: Any) -> bool:
             done = _in(state, _DONE)
@@ -139,7 +139,7 @@ class Session:
     def _turns_with(self, state: Any, event: str) -> Any:
         """Return the open turns.
 
-        Raise ConflictError if the event's turn is not open, because a late write would re- create it.
+        Raise ConflictError if the event's turn is not open, because a late write would re-create it.
         """
         turns = _in(state, _TURNS)
         if event not in turns:
@@ -194,7 +194,7 @@ class Session:
         """Replace older messages in the window with a summary. Return the summary, or None if no message is older.
 
         The messages stay in the session (`messages`). The model is called outside any commit. If it raises, nothing is
-        changed. Messages that are added meanwhile stay in the window.
+        changed. Messages that are added during the call stay in the window.
 
         Args:
             model: called with the former summary, as a system message, and the messages to summarize. It returns the
@@ -204,7 +204,7 @@ class Session:
 
         Raises:
             UsageError: an argument is not valid, or the model returned something other than a text.
-            ConflictError: another process has summarized the session meanwhile, rolled it back, or forgotten it.
+            ConflictError: another process has summarized, rolled back or forgotten the session during the call.
                 Nothing was changed. Facts: thread.
         """
         part = self._to_summarize(keep_last)
@@ -253,7 +253,7 @@ class Session:
     # --- the thread and its entry -----------------------------------------------------
 
     def _state(self, *channels: str) -> Mapping[str, Any]:
-        """Return some channels of the state, or an empty state if the session has expired. The read counts as a use."""
+        """Return some channels of the state; an empty state if the session has expired. The read counts as a use."""
         entry = self._board.get(self._thread_id)
         if entry is None:
             return {}
@@ -263,7 +263,7 @@ class Session:
         if ttl_s is not None and not self._store.read_only:
             used_s = ttl_s if entry.expires is None else ttl_s - _seconds_left(entry.expires)
             if used_s * _REFRESH_PART >= ttl_s:
-                with suppress(ConflictError):  # Another process has used the session meanwhile.
+                with suppress(ConflictError):  # Another process has used the session at the same time.
                     self._board.cas(self._thread_id, {"ttl_s": ttl_s}, expected_version=entry.version, ttl_s=ttl_s)
         return state
 
@@ -400,7 +400,7 @@ class Working(MutableMapping[str, Any]):
 
 
 def _in(state: Any, name: str, kind: type = dict) -> Any:
-    """Return the container with a name. Create it if it does not exist."""
+    """Return the container called `name`. Create it if it does not exist."""
     if name not in state:
         state[name] = kind()
     return state[name]

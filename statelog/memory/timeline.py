@@ -1,7 +1,7 @@
 """Computes which facts of one key were true, and which were known, at a time. This module is pure.
 
 An entry of the board has a list of facts in the order in which they were recorded. A fact begins at its `from`, and
-ends where the next one begins. So a recorded fact never changes. The facts after it determine when it ends.
+ends where the next fact begins. So a recorded fact never changes: later facts determine when it ends.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def check_moment(argument: str, moment: object) -> int:
     """Convert a time to microseconds. A date means the beginning of the day in UTC.
 
     Raises:
-        UsageError: the argument is not a date or an aware datetime. A naive datetime would mean another time on another
-            machine.
+        UsageError: the argument is not a date or an aware datetime. A naive datetime would mean
+            different times on different machines.
     """
     if type(moment) is date:
         moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
@@ -91,7 +91,7 @@ def known_at(facts: Sequence[Stored], known_us: int | None) -> Sequence[Stored]:
 def spans(facts: Sequence[Stored]) -> Iterator[tuple[Stored, int]]:
     """Yield each fact with the time at which it ends, sorted by the time at which it begins.
 
-    Of facts that begin at the same time, the last recorded one is true. The others end when they begin.
+    If several facts begin at the same time, the last recorded one is true. The others end as they begin.
     """
     ordered = sorted(facts, key=_begin)  # The sort is stable, so facts with equal times stay in the order of recording.
     for at, each in enumerate(ordered):

@@ -66,7 +66,7 @@ class _Remembers(Protocol):
 
 
 class _ToolCall(NamedTuple):
-    """A request of a model to a memory."""
+    """A request from a model to a memory."""
 
     run: Callable[[], Any]
     """A function that calls the memory."""
@@ -75,7 +75,7 @@ class _ToolCall(NamedTuple):
 
 
 class _Tool:
-    """The common part of sync and async tools."""
+    """What sync and async tools share."""
 
     def __init__(self, memory: _Remembers, action: Action) -> None:
         if action not in _ABOUT:
@@ -87,7 +87,7 @@ class _Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool in the format of `tools=[...]` of OpenAI's chat completions."""
+        """The tool in the format of the argument `tools=[...]` of OpenAI's chat completions."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters, "strict": True}
         return {"type": "function", "function": about}
 

@@ -1,6 +1,6 @@
 """Checks vectors of texts, stores them as float32, and compares them exactly with numpy.
 
-LangGraph's store uses this, too.
+LangGraph's store also uses this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ROWS_MIN = 64
 
 SHOWN_MAX = 40
-"""The number of characters of a text that an error shows."""
+"""The maximum number of characters of a text that an error shows."""
 
 _BEST = 256
 """The number of best rows that are sorted first. Most searches take fewer."""
@@ -102,7 +102,7 @@ def _sorted(np: Any, rows: Any, scores: Any, numbers: Any) -> Iterator[int]:
 class Matrix:
     """The vectors of several owners, each of length 1.
 
-    `put` makes an owner's older rows dead, so that they have no score.
+    `put` marks an owner's older rows as dead, so that they have no score.
     """
 
     def __init__(self, np: Any, dims: int, shown: Callable[[str], str]) -> None:
@@ -131,7 +131,7 @@ class Matrix:
         """Replace the vectors of an owner, given by name.
 
         Raises:
-            EmbeddingError: a stored vector has another size.
+            EmbeddingError: a stored vector has the wrong size.
         """
         np = self._np
         dead = self._rows_of.pop(owner, [])
@@ -156,7 +156,7 @@ class Matrix:
             self._rows_of.setdefault(owner, []).append(row)
 
     def score(self, query: Any) -> tuple[Any, Any, list[tuple[str, str]]]:
-        """Return each row's similarity (NaN for a dead row), its `number` of `put`, and its owner, as three sequences.
+        """Return each row's similarity (NaN for a dead row), its number (see `put`), and its owner, as three sequences.
 
         The result stays valid while rows are added, because existing rows do not change.
         """
@@ -167,7 +167,7 @@ class Matrix:
         """Return (owner, name) of all live rows, in the order of `best_first`.
 
         The `first` best rows are computed before this returns. The other rows are compared only if the caller asks for
-        more, and rows that have died meanwhile are left out.
+        more, and rows that have become dead by then are left out.
         """
         np, owners, count = self._np, self.owners, len(self.owners)
         rows, numbers = self._rows[:count], self._numbers[:count]

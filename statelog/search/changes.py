@@ -69,7 +69,7 @@ def texts_added(
         old: the earlier dict; None for an empty one.
         new: the later dict.
         channels: the encoded keys whose values may differ; None if any value may differ.
-        keep: returns False for a key whose value is left out.
+        keep: a function that returns False for a key whose value is left out.
     """
     if old is None:
         changes: Iterable[tuple[bytes, ValueSlot | None, ValueSlot | None]] = (
@@ -216,7 +216,7 @@ class ViewNodes:
     """Reads the nodes of the view that a search uses.
 
     Attributes:
-        lend: returns a view of the record with an LSN, or None.
+        lend: a function that returns a view of the record with an LSN, or None.
     """
 
     __slots__ = ("_cache", "_transaction", "_workspace", "lend")
@@ -250,11 +250,11 @@ class TextFinder:
     Args:
         root: digest, LSN and number of the root.
         nodes: the nodes of the view that the search currently uses.
-        hash_of: returns the hash of a text in the index.
+        hash_of: a function that returns the hash of a text in the index.
 
     Attributes:
-        delta_items: returns the items of a delta channel of LangGraph, which the tree does not have, or None for
-            another channel. The caller sets it before `find`; None for a version that is not LangGraph's.
+        delta_items: a function that returns the items of a LangGraph delta channel, which the tree does not have, or
+            None for any other channel. The caller sets it before `find`; None for a version that is not LangGraph's.
     """
 
     def __init__(self, root: tuple[bytes, int, int], nodes: ViewNodes, hash_of: Callable[[str], int]) -> None:
@@ -287,7 +287,7 @@ class TextFinder:
         return self._is_graph
 
     def look(self, path: Path) -> bytes | None:
-        """Return the item at a path of channel and position, or None if a single call of a kernel does not find it."""
+        """Return the item at a path of channel and position, or None if one kernel call does not find it."""
         if len(path) != 2 or type(path[1]) is not int or path[1] < 0:
             return None
         if self._looked is not None and self._looked[0] == path:

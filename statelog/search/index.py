@@ -52,7 +52,7 @@ _BATCH_RECORDS: Final = 4096
 _BATCH_CHARACTERS: Final = 16 * 1024 * 1024
 """The maximum number of characters that one transaction indexes.
 
-It keeps short the time for which the transaction holds the store's pages and locks the index.
+The limit shortens the time for which the transaction holds the store's pages and locks the index.
 """
 
 _HASH_SIZE_BYTES: Final = 64 * 1024 * 1024
@@ -121,7 +121,7 @@ def hash_of(text: str) -> int:
 
 
 class Match(NamedTuple):
-    """A row of the index that matches a query. The store may meanwhile have another text at the row's place."""
+    """A row of the index that matches a query. By now, the store may have a different text at the row's place."""
 
     source: TextSource
     version: int
@@ -212,8 +212,8 @@ class Index:
     def read(self, configuration: Configuration, work: Callable[[], T]) -> T:
         """Bring the index up to the last record, and return the result of `work`, which may call `matches`.
 
-        `configuration` is the configuration that this search has read. If the index is damaged or belongs to another
-        store, it is rebuilt, and `work` may run again.
+        `configuration` is the configuration that this search has read. If the index is damaged or belongs to a
+        different store, it is rebuilt, and `work` may run again.
 
         Raises:
             FormatError: the file with the index's name belongs to another program. Facts: path, journal.
@@ -312,7 +312,7 @@ class Index:
             raise foreign_error(self._path)
 
     def _check_identity(self, configuration: Configuration) -> None:
-        """Create the tables of an empty index. Raise _StaleError for the index of another store or configuration."""
+        """Create the tables of an empty index. Raise _StaleError if the store or the configuration differs."""
         connection = self._connection
         assert connection is not None
         wanted = self._identity(configuration)
@@ -383,7 +383,7 @@ class Index:
         """Merge the segments of FTS5 into one if the index has grown a lot.
 
         This makes searches faster, because a search looks for each word in each segment. Other processes may search
-        meanwhile.
+        during the merge.
         """
         count = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
         row = connection.execute("SELECT value FROM meta WHERE name = 'merged'").fetchone()
@@ -409,7 +409,7 @@ class Index:
             connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
     def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[TextRows], int]:
-        """Return the texts of some records after the cursor, and the LSN of the last one that was read."""
+        """Return the texts of some records after the cursor, and the LSN of the last record read."""
         texts = LogTexts(self._engine, view, self._graphs, configuration.keep)
         found: list[TextRows] = []
         size, stop = 0, min(end, cursor + _BATCH_RECORDS)
@@ -505,7 +505,7 @@ class Index:
     def _best(self, query: str, values: Sequence[str | int], count: int) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, which begin with score and row number. Read `count` rows first, and then more.
 
-        Another process may add rows meanwhile, so this skips rows that were yielded already by their number.
+        Another process may add rows between the reads, so this skips rows whose numbers were yielded already.
         """
         assert self._connection is not None
         rows = self._connection.execute(query, (*values, count)).fetchall()

@@ -93,8 +93,8 @@ class LogTexts:
     Args:
         engine: the engine of the store.
         view: a view that has the records.
-        graphs: reads facts about versions of LangGraph.
-        keep: returns False for a place (see `places`) that is not indexed; None if all places are indexed.
+        graphs: reads facts about versions in LangGraph's threads.
+        keep: a function that returns False for a place (see `places`) that is not indexed; None if all are indexed.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def message_of(item: Any) -> Message | None:
-    """Convert an item to a message. Return None if it is not one."""
+    """Convert an item to a message. Return None if the item is not a message."""
     item = opened(item)
     if isinstance(item, Quarantined):
         return make_message("quarantined", f"quarantined by {item.check}: {item.reason}")
@@ -97,7 +97,7 @@ def _in_envelope(fields: dict[str, Any]) -> dict[str, Any] | None:
         wrapped = _fields(fields.get(name)) if name in fields else {}
         if "role" in wrapped and ("content" in wrapped or "parts" in wrapped or "contents" in wrapped):
             return wrapped
-    if isinstance(fields.get("type"), str) and "data" in fields:  # `message_to_dict` of LangChain makes this envelope.
+    if isinstance(fields.get("type"), str) and "data" in fields:  # LangChain's `message_to_dict` returns this envelope.
         wrapped = _fields(fields["data"])
         if "content" in wrapped:
             return {**wrapped, "type": fields["type"]}
@@ -112,7 +112,7 @@ def _role_of(fields: dict[str, Any]) -> Any:
 
 
 def role_named(role: str) -> str:
-    """Return the common role for a framework's name of a role."""
+    """Convert a framework's name for a role to the name that this module uses."""
     return _ROLES.get(role, role)
 
 

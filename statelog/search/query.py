@@ -1,4 +1,4 @@
-"""Converts queries of people and models to expressions of FTS5.
+"""Converts queries, written by people and models, to FTS5 expressions.
 
 Each word becomes a quoted token, so no query causes a syntax error and no word is an operator. Two marks have a
 meaning: text in double quotes is a phrase, and `*` after a word or phrase matches any ending of its last word.
@@ -24,7 +24,7 @@ class Query(NamedTuple):
     """A parsed query."""
 
     expression: str
-    """The expression of FTS5; empty if the query has no token, so that it finds nothing."""
+    """The FTS5 expression; empty if the query has no token, so that it finds nothing."""
     words: tuple[str, ...]
     """The words and phrases without marks. A snippet shows the text around the first one that occurs."""
     parts: tuple[str, ...]

@@ -165,7 +165,7 @@ class Confirmed(NamedTuple):
     time_us: int
     text: Text
     part: bytes
-    """The encoded part of the value that the guard's checks of reads examine."""
+    """The encoded part of the value that the guard's read checks examine."""
     agent: str | None
 
 
@@ -224,7 +224,7 @@ class RowConfirmer:
     # --- confirmation ---------------------------------------------------------------------
 
     def confirm(self, matches: list[Match]) -> Iterable[Confirmed]:
-        """Return the rows that the store confirms and the checks of reads allow. The checks run outside of any view."""
+        """Return the rows that the store confirms and the read checks allow. The checks run outside of any view."""
         found: list[Confirmed] = []
         with self._engine.read() as view:
             self._read.begin(view)
@@ -259,7 +259,7 @@ class RowConfirmer:
     def _part(self, state: TextFinder, text: Text) -> bytes:
         """Return the encoded member or list item of a channel that has a text, or else the whole channel.
 
-        For a delta channel, return only the text. Return empty bytes if the guard has no checks of reads.
+        For a delta channel, return only the text. Return empty bytes if the guard has no read checks.
         """
         if self._checks is None:
             return b""

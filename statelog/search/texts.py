@@ -33,7 +33,7 @@ class _Members(tuple[Any, ...]):
 
 
 class Text(NamedTuple):
-    """A text, its path in its value, and its role, which is empty if it is not part of a message."""
+    """A text, its path in the value, and its role, which is empty if the text is not part of a message."""
 
     path: Path
     role: str

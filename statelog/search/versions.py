@@ -1,4 +1,4 @@
-"""Caches what searches read of threads, branches and versions.
+"""Caches the data of threads, branches and versions that searches read.
 
 A commit invalidates the cache, except the roots of versions, which never change.
 """
@@ -33,17 +33,17 @@ Most threads have fewer pages, so the last page that was read is that of the hea
 
 
 class Versions:
-    """Reads threads, branches and versions through one view at a time, each once.
+    """Reads threads, branches and versions through one view at a time, and each of them once.
 
     Only one OS thread may use it at a time.
 
     Args:
         engine: the engine of the store.
-        graphs: reads facts about versions of LangGraph.
-        hash_of: returns the hash of a text in the index.
+        graphs: reads facts about versions in LangGraph's threads.
+        hash_of: a function that returns the hash of a text in the index.
 
     Attributes:
-        view: the view of the last `begin`.
+        view: the view that the last call of `begin` was given.
     """
 
     view: View
@@ -64,7 +64,7 @@ class Versions:
         self._branches: dict[int, list[tuple[int, str]]] = {}
         self._versions: dict[tuple[int, int, int | None], tuple[int, TextFinder | None, Digested | None]] = {}
         self._pages: dict[tuple[int, int], bytes | None] = {}
-        """Pages of the versions of main branches, by thread and number; None for a page that does not exist."""
+        """Version pages of main branches, by thread and page number; None for a page that does not exist."""
         self._last_pages: dict[int, bytes] = {}
         """The last pages of main branches that were read, by thread."""
 
