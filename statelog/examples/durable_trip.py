@@ -1,10 +1,10 @@
-"""Books trips while workers are killed. Each service is called once, except one that was being called at the kill.
+"""Books trips while workers are killed. Each service is called once, except a service that was at work at the kill.
 
     python -m statelog.examples.durable_trip [FILE]
 
 The services are stubs on the loopback. They count calls, and kill their caller, a worker, by SIGKILL: in a step,
 between two steps, in a payment that is made at most once, and in a compensation. One worker is killed at the gate,
-where the trip waits for a person, who answers while no worker runs. After each kill another worker continues.
+where the trip waits for a person, who answers while no worker runs. After each kill, another worker continues.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def trip(run: durable.Run, request: str) -> Any:
 
 
 def work(path: str) -> None:
-    """Drive trips until killed."""
+    """Drive trips until this process is killed."""
     with statelog.open(path) as store:
         durable.run_worker(store, [trip], lease_s=LEASE_S)
 
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[Services]:
-    """Run the services while a block runs."""
+    """Run the services until the `with` block ends."""
     services = Services()
     os.environ[ADDRESS] = f"http://127.0.0.1:{services.server_port}"
     thread = threading.Thread(target=services.serve_forever, args=(0.01,))

@@ -125,7 +125,7 @@ def _message(error: BaseException) -> str:
 
 
 def clean(engine: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without None values. Texts are cleaned, so that they may leave the process."""
+    """Return attributes without None values. Texts are made safe and encodable, so that they may leave the process."""
     return {
         name: _encodable(safe(engine, value)) if isinstance(value, str) else value
         for name, value in attributes.items()

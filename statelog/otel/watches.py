@@ -113,7 +113,7 @@ class InstrumentedStore:
             yield opened
 
     def measured(self) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Yield the values of gauges by name, or nothing if the store is closed."""
+        """Yield (name, value, attributes) of each gauge, or nothing if the store is closed."""
         self.look()
         store = self._store
         if store.closed:

@@ -180,8 +180,8 @@ def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
 def _cut_files(file: Path) -> dict[Path, bytes]:
     """Return the session's transcripts whose last line is incomplete, each with its complete lines.
 
-    Claude Code appends a line for each entry. If it is killed during a write, the last line is incomplete. Like
-    the SDK, read only `subagents` in the session's folder: tools keep other files beside it.
+    Claude Code appends a line for each entry. If it is killed during a write, the last line is incomplete. As in
+    the SDK, only `subagents` is read in the session's folder, because tools keep other files beside it.
 
     Raises:
         FormatError: a complete line is not a JSON object, or the session has no complete line. The error names the file

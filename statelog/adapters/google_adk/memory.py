@@ -1,4 +1,4 @@
-"""ADK's memory with the keyword search of ADK's in-memory service."""
+"""ADK's memory on a store, with the keyword search of ADK's in-memory service."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SCHEME = "statelog"
 def register() -> None:
     """Enable stores on ADK's command line: `adk web --session_service_uri statelog:///agent.state`.
 
-    Call it in `services.py` in the folder of agents. With three slashes the path is relative to the working directory,
+    Call it in `services.py` in the agents folder. With three slashes the path is relative to the working directory,
     with four it is absolute. The same URI works for the artifact service and the memory service.
     """
     registry = get_service_registry()

@@ -1,6 +1,6 @@
 """Copies a framework's SQLite database, so that the framework's classes may write to the copy.
 
-Those classes create missing tables and indexes. The original file is only read.
+The classes create missing tables and indexes. The original file is only read.
 """
 
 from __future__ import annotations

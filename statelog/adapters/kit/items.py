@@ -345,7 +345,10 @@ class Ranges:
 
 
 def _entries(tree: Tree, start: int, stop: int, below: bytes | None = None) -> dict[str, Stored]:
-    """Return the channels at positions `start` to `stop`, or up to key `below`. All nodes are read at once."""
+    """Return the channels at positions `start` to `stop` whose keys are less than `below`, if given.
+
+    All values in separate nodes are read at once.
+    """
     found: dict[str, Stored] = {}
     refs: list[tuple[int, bytes, int, int]] = []
     channels: list[str] = []

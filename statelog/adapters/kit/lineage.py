@@ -520,7 +520,7 @@ def _leaves_of_unknown(
 
 
 def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:
-    """Return the heads of the branches that begin at a version of a branch."""
+    """Return the heads of the branches that begin at `place`, which is a branch and its version."""
     rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
     return [head for row in rows if (head := batch.head(thread, row.number)) is not None]
 

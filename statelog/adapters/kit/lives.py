@@ -40,7 +40,7 @@ def write(
         try:
             return work(within.thread(id, schema=schema, branch=branch))
         except ThreadDeletedError as error:
-            if branch != "main" or error.facts.get("thread") != id:  # The error concerns another thread.
+            if branch != "main" or error.facts.get("thread") != id:  # The error is about a different thread.
                 raise
         try:
             anew = within.thread(id, schema=schema, recreate=True)

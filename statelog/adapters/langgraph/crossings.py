@@ -1,4 +1,4 @@
-"""Observations of LangGraph's saver and its store of items, and random acts on both, for `statelog.testing`.
+"""Observes LangGraph's saver and its store of items, and acts on both at random, for `statelog.testing`.
 
 `statelog.testing` imports this module by its name (`testing/extensions.py`).
 """

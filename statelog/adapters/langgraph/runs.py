@@ -295,7 +295,7 @@ def _are_equal(stored: Any, given: Any) -> bool:
         return stored.keys() == given.keys() and all(_are_equal(stored[key], given[key]) for key in stored)
     if isinstance(stored, list | tuple) and isinstance(given, list | tuple):
         return len(stored) == len(given) and all(map(_are_equal, stored, given))
-    if hasattr(stored, "dtype") and hasattr(stored, "tobytes"):  # An array of numpy compares item by item.
+    if hasattr(stored, "dtype") and hasattr(stored, "tobytes"):  # `==` compares numpy arrays item by item.
         return _array(stored) == _array(given)
     try:
         return bool(stored == given)

@@ -138,7 +138,7 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
         message = f"thread {lineage.id!r}: {target.id} is a checkpoint of the subgraph {own.namespace!r}; roll back to"
         message += " the checkpoint of the graph that called it"
         raise UsageError(message, argument="target", value=target.id)
-    found = lineage.find(checkpoint_name(_ROOT, own.id))  # Older releases could roll back without a new id.
+    found = lineage.find(checkpoint_name(_ROOT, own.id))  # The newest: older releases rolled back to the same id.
     if found is None or is_hidden(writes_state(lineage), CheckpointName(lineage.id, _ROOT, own.id)):
         message = f"thread {lineage.id!r}: checkpoint {own.id} was removed"
         raise CheckpointNotFoundError(message, thread=lineage.id, branch=target.branch, target=own.id)

@@ -66,7 +66,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     """A LangGraph store in a statelog store. OS threads, tasks and processes may share it.
 
     A batch is one commit: its reads see the state before it, and its puts are stored together or not at all.
-    `created_at` is the time of an item's first put. `search` without a query returns the item put last first. With a
+    `created_at` is the time of an item's first put. `search` without a query returns the latest put first. With a
     query it sorts by score, then by the last put, and items without a vector come last. A store without an index ranks
     items by their text, as `Store.search` does, and items without a word of the query come last. `list_namespaces`
     returns the namespaces that have items, sorted.

@@ -94,7 +94,7 @@ def pending(
         writes: pairs of a channel and a value.
         task_id: the id of the task.
         task_path: the path of the task.
-        called: the namespace of the graph whose result the writes are, or an empty text.
+        called: if the writes are the result of a called graph, its namespace, else an empty text.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.

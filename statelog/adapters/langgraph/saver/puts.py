@@ -237,7 +237,7 @@ class Changes(NamedTuple):
         return _new(Similar, (similar_lines(place.namespace), max(self.whole)))
 
     def needs(self, base: PutBase, metadata: Mapping[str, Any]) -> list[str]:
-        """Return the DeltaChannels that are made from values and writes of ancestors."""
+        """Return the DeltaChannels whose values need the values and writes of ancestors."""
         names = set(map(channel_name, deltas_of(metadata)))
         gone = {write.channel for write in self.writes if isinstance(write, Removal)}
         held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}

@@ -165,7 +165,7 @@ def _hide(
 ) -> None:
     """Hide checkpoints, mark their children as orphans, and remove the pending writes of those that expire.
 
-    A checkpoint whose DeltaChannels are made from hidden ones keeps its parent, because LangGraph gives a copy of the
+    A checkpoint whose DeltaChannels need hidden checkpoints keeps its parent, because LangGraph gives a copy of the
     checkpoint the same parent.
     """
     state = writes_state(lineage)

@@ -118,7 +118,7 @@ def _snapshot_head(size: int) -> bytes:
 
 
 def _split_snapshot(data: bytes) -> list[bytes] | None:
-    """Return `SNAPSHOT` and the items of a DeltaChannel's list that is worth splitting, or None for another value."""
+    """Return `SNAPSHOT` and the items of a DeltaChannel's list if it is worth splitting, else None."""
     at = 2 + (1 << (data[0] - 0xC7))
     if data[at - 1 : at] != bytes([_SNAPSHOT_TYPE]) or data[:at] != _snapshot_head(len(data) - at):
         return None

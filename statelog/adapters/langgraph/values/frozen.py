@@ -1,10 +1,10 @@
-"""Proves that the items of a list have not changed since they were serialised last, without serialising them.
+"""Proves that the items of a list have not changed since they were last serialised, without serialising them.
 
 An item is *frozen* when it is serialised: copied into immutable parts with their exact types. An item that freezes to
 equal parts is serialised to the same bytes, whether it is the same object or not. That holds for None, bool, int,
 float, str and bytes, for lists, tuples and dicts of these, and for pydantic models that have only these and do not
 customise serialising. Anything else is serialised again. The kernel (`native/python/frozen.c`) compares a frozen item
-with a value member by member, and makes nothing.
+with a value member by member, and creates no objects.
 """
 
 from __future__ import annotations

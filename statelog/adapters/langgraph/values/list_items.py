@@ -38,7 +38,7 @@ _MESSAGE = b"langchain_core.messages."
 
 
 def split_list(data: bytes) -> list[bytes] | None:
-    """Return the items of a list that is worth splitting, or None for another value."""
+    """Return the items of a list that is worth splitting, or None for any other value."""
     parts = split_array(data) if data and data[0] in ARRAYS else None
     return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 

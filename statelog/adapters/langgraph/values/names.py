@@ -218,7 +218,7 @@ def served_by(namespace: str, parents: Any) -> str | None:
 
 
 def similar_lines(namespace: str) -> list[str]:
-    """Return the branches that may have the lists of a checkpoint: those of its namespace and of the caller."""
+    """Return the branches that may already store a checkpoint's lists: those of its namespace and of the caller."""
     return [line_name(namespace), line_name(namespace.rpartition("|")[0])] if namespace else [line_name("")]
 
 
@@ -244,7 +244,7 @@ def channel_name(channel: str) -> str:
 
 
 # --- pending writes: their names have one length, so that those of a checkpoint are adjacent. The names are short,
-# because each commit of a write writes the latest ones again ------------------------------------------------
+# because each commit of a write also writes the latest names ------------------------------------------------
 
 
 PREFIX_SIZE = _TIME_WIDTH + _PLACE_WIDTH

@@ -1,4 +1,4 @@
-"""The position of a LangGraph checkpoint in its thread, as stored. Nothing here imports LangGraph."""
+"""Encodes and decodes the position of a LangGraph checkpoint in its thread. Nothing here imports LangGraph."""
 
 from __future__ import annotations
 

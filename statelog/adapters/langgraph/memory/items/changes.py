@@ -3,8 +3,8 @@
 The channels of the store's thread are listed below. A namespace is one text, `users.123`. Numbers count puts from 1, so
 a later put has a greater number whatever the clocks say. Times are microseconds since 1970 UTC.
 
-    items        namespace -> key -> {"value", "number", "created", "updated"}, with a time to live "ttl", "expires",
-                 and if the value has a later schema version than 1 "schema": {name: version}
+    items        namespace -> key -> {"value", "number", "created", "updated"}, plus "ttl" and "expires" if the item has
+                 a time to live, and "schema": {name: version} if the value has a later schema version than 1
     recent       namespace -> number, counted down, in hexadecimal -> key: iterates from the last put to the first
     namespaces   namespace -> labels of the namespaces one level below it that have items in or below them
     expiring     expires and number in hexadecimal -> [namespace, key]

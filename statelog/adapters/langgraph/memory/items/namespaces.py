@@ -1,4 +1,4 @@
-"""Namespaces: their text, and the conditions they match."""
+"""Converts namespaces to texts and back, and matches them with conditions."""
 
 from __future__ import annotations
 
