@@ -247,13 +247,13 @@ async def _replay(store: Store, made: Workflow, value: Mapping[str, Any]) -> Non
 
 
 def check_ended(value: Mapping[str, Any]) -> None:
-    """Raise ConflictError for a run that cannot be claimed, unless it has ended: it is parked, or driven elsewhere."""
+    """If a run that cannot be claimed has not ended, raise ConflictError: it is parked, or driven elsewhere."""
     if value["status"] not in ENDED:
         raise refusal(value["id"], "it is parked" if value["status"] == "parked" else "it is running elsewhere")
 
 
 def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None:
-    """Raise the error that stopped the replay of an ended run: RunEndedError if the block called a step too many."""
+    """Raise the error that stopped the replay of an ended run: RunEndedError for a call that is not recorded."""
     if isinstance(stop, StopIteration):
         message = (
             f"run {value['id']!r} has ended ({value['status']}), but the block makes more calls than the run has"
@@ -270,7 +270,7 @@ def is_of_block(error: BaseException) -> bool:
 
 
 def reason(store: Store, id: str, error: BaseException) -> BaseException:
-    """Return the error to raise from a block that `error`, an exception of the library, has ended."""
+    """Return the error to raise from a block that was ended by `error`, an exception of the library."""
     if isinstance(error, Stopped):
         return error.error
     value = find(store, id).value

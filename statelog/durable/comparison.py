@@ -71,7 +71,10 @@ def _of_run(value: Mapping[str, Any], what: str) -> object:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return a value's canonical bytes. Comparing these, unlike `==`, distinguishes 1 from True, and works for NaN."""
+    """Return the canonical bytes of a value, for a comparison.
+
+    Unlike `==`, this comparison distinguishes 1 from True. It also works for arrays and NaN.
+    """
     return encode(value, "value", depth=0)
 
 

@@ -24,7 +24,7 @@ CatchUp = Literal["none", "latest", "all"]
 """Which scheduled times that passed without a worker still begin a run."""
 
 _LATEST_WINDOW = timedelta(hours=1)
-"""The latest time is searched in a window of this length before the end, which doubles until a time is found."""
+"""The search for the latest time begins with a window of this length before the end. The window doubles each time."""
 
 
 def check_cron(expression: str, timezone: str) -> None:
@@ -124,7 +124,7 @@ def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime
     try:
         for local in CronSim(expression, start.astimezone(ZoneInfo(timezone))):
             moment = local.astimezone(UTC)
-            if moment > last:  # If the hour of `start` comes twice, cronsim begins with the first, before `start`.
+            if moment > last:  # If the hour of `start` comes twice, cronsim may begin in the first one, before `start`.
                 yield moment
                 last = moment
     except CronSimError as error:

@@ -75,14 +75,14 @@ def stage_end(
         seen: the store or a snapshot, from which further entries are read.
         entry: the run's entry.
         task: the run's task, or None if the run waits for its turn. Read it before further entries, or in one snapshot
-            with them: a later wake-up then changes its version, and the transaction fails.
+            with them. Then a later wake-up changes the version of the task, and the transaction fails.
         more: the fields of the entry that describe the end: `status`, `checkpoint`, and `value` or `error`.
         fence: the claim under which the run was driven, or None if the run has not begun.
     """
     board = board_of(tx)
     value = {**entry.value, **more, "ended": clock().now_us()}
     board.cas(entry.key, value, expected_version=entry.version, fence=fence)
-    if task is not None:  # Mail that has arrived since makes this conflict. Then the retry deletes it.
+    if task is not None:  # If mail has just arrived, this write conflicts, and the retry deletes the mail.
         board.delete(task.key, expected_version=task.version)
     _next_of_thread(board, seen, value)
     _clear(tx, seen, value["id"])
@@ -138,7 +138,7 @@ def _gates(store: Any, run: str) -> list[Entry]:
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
-    """Suspend a run until one of its waits ends. Return False to call the workflow again, because one has ended.
+    """Suspend a run until one of its waits ends. If one has ended already, return False: call the workflow again.
 
     Raises:
         Stopped: another process has ended the run or taken it over, or the store refuses the commit.

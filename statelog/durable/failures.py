@@ -115,7 +115,7 @@ def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
         for name, member in vars(kind).items():
             if isinstance(member, MemberDescriptorType):
                 value = _member_of(error, member)
-                if value is not None and (kind, name) != (AttributeError, "obj"):  # `obj` belongs to the program.
+                if value is not None and (kind, name) != (AttributeError, "obj"):  # Skip `obj`, the program's object.
                     yield name, value
     yield from ((name, value) for name, value in vars(error).items() if name not in _OURS)
 

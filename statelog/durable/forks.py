@@ -365,7 +365,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
         raise refusal
     held = recorded.held()
     head, begun = recorded.thread.at(recorded.version), list(held[:1])
-    near, far = 0, 1  # Generations before the head. An older checkpoint has fewer items.
+    near, far = 0, 1  # Both count generations before the head. Older checkpoints have fewer items.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
     while near < far:

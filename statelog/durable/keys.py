@@ -117,7 +117,7 @@ def deadline_key(run: str) -> str:
 
 
 def line_key(thread: str, branch: str) -> str:
-    """Return the key of a branch's line: the list of its active run, and of the runs that wait for their turn."""
+    """Return the key of a branch's line: the list of the active run, and the runs that wait for their turn after it."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
 
 

@@ -159,7 +159,7 @@ def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
 
 
 def _cut(place: str) -> Mapping[str, Any]:
-    """Describe a cancelled call like a failed call, because the failure of other calls had cancelled it."""
+    """Describe a cancelled call like a failed call, because it was cancelled after other calls had failed."""
     prefix, dot, number = place.rpartition(".")
     nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER, _NEVER]} if number.isdigit() else {}
     return {"p": place, "next": nexts}

@@ -79,9 +79,10 @@ class Archive(ABC):
         """Return the age in seconds of each object with a prefix, by the storage's clock."""
 
     def append_fenced(self, *_request: Any) -> str | Outcome | None:
-        """Create an object if the head still has a given token: (head's name, token, object's name, bytes).
+        """Create an object if the head still has the given token.
 
-        Return None if the storage cannot do this in one request.
+        The request is (head's name, token, object's name, bytes). Return None if the storage cannot
+        do this in one request.
         """
         return None
 

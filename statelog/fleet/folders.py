@@ -43,7 +43,7 @@ _LOCK_COUNT = 64
 """The number of lock files. Many object names share one file, so that a folder has only a few of them."""
 
 _NEW_S_MAX = 3600
-"""The age, in seconds, from which a temporary file is taken for the file of a process that has died."""
+"""The age, in seconds, from which a temporary file is assumed to belong to a dead process."""
 
 _TRIES_MAX = 100
 """The maximum number of tries to create a file. Other processes remove its folder whenever that folder is empty."""

@@ -85,7 +85,7 @@ def note_opening(lock: int, nonce: bytes) -> bytes:
 
 
 def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
-    """Become the owner of a store as soon as this is allowed, or join the hosts that already share it."""
+    """Become the owner of a store as soon as this is allowed. A sharing host joins the hosts that already share it."""
 
     def cut_of(data: bytes) -> Cut:
         return segments.cut_of(segments.open_segment("a segment", data, performer.key))

@@ -193,7 +193,7 @@ class PostgresArchive(Archive):
         return self._carried_out(statement, values)
 
     def _written(self, statement: sql.Composed, values: tuple[Any, ...]) -> str | Outcome:
-        """Execute a statement at most once. Return its token, REFUSED if no row meets its condition, or UNKNOWN."""
+        """Execute a statement at most once. Return the new token, REFUSED if no row meets the condition, or UNKNOWN."""
         try:
             rows = self._carried_out(statement, values)
         except RemoteError:

@@ -65,7 +65,7 @@ def _naming(
 
 
 def head_to_read(performer: Performer, *, is_earlier: bool = False) -> HeadContents | None:
-    """Return the head, with its tail closed at the present last segment. Return None if there is no head.
+    """Return the head, with its tail closed at its present last segment. Return None if there is no head.
 
     This waits while the store is being taken over (F3). The listed segments are valid if the head
     has not changed (F2).
@@ -245,7 +245,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
 
 
 def _name_removed(performer: Performer, name: str, store: Store) -> None:
-    """Mark the records as redacted whose redaction a segment reports after the end of the restored log."""
+    """Mark records as redacted if a segment reports their redaction in a record after the end of the restored log."""
     [data] = performer.read_segments([name])
     removed = segments.removed_behind(name, data, store.last_lsn)
     if removed:

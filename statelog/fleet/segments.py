@@ -205,7 +205,7 @@ def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
 
 
 def removed_behind(name: str, data: bytes, lsn: int) -> set[int]:
-    """Return the LSNs of the removed records that the records after `lsn` in a segment report."""
+    """Return the LSNs of the records that were removed according to the records after `lsn` in a segment."""
     records = _records(FrameReader(io.BytesIO(expand(name, data))))
     events = (read_event(decode_record(payload, at)) for at, payload in records if at > lsn)
     return {each for event in events for each in removed_by(event)}
