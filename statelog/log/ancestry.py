@@ -1,6 +1,6 @@
-"""The search for ancestors of checkpoints in O(log n) steps.
+"""Finds ancestors of checkpoints in O(log n) steps.
 
-It uses the jump pointers of a skew-binary list (Myers 1983).
+The search uses the jump pointers of a skew-binary list (Myers 1983).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _jump(event: CheckpointEvent) -> BranchVersion | None:
 
 
 def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: CheckpointEvent) -> BranchVersion | None:
-    """Return the last common ancestor of two checkpoints, or None if there is none or it has expired.
+    """Return the last common ancestor of two checkpoints, or None if they have none or it has expired.
 
     A checkpoint counts as its own ancestor.
     """

@@ -32,7 +32,7 @@ def take_anchor(engine: Engine) -> bytes:
 
 
 class ExpectedHistory:
-    """The history that the log of a store must have according to an anchor."""
+    """The history that a store's log must have to match an anchor."""
 
     def __init__(self, anchor: object) -> None:
         """Decode an anchor. Raises AnchorError, NewerFormatError."""
@@ -92,7 +92,7 @@ def check_opened(engine: Engine, expected: ExpectedHistory) -> None:
 
 
 def _chain_at(transaction: IndexedLog, lsn: int) -> bytes:
-    """Return the chain digest at an LSN that the log has reached."""
+    """Return the chain digest of the log up to an LSN. The log has this record, or the LSN is 0."""
     if not lsn:
         return NO_DIGEST
     found = read_chained(transaction.get_log, lsn)

@@ -117,7 +117,7 @@ class Head(NamedTuple):
         return self
 
     def page_before(self, branch: int, version: int) -> bytes | None:
-        """Return the version page for the next checkpoint: empty for a new page, None if the page is not known."""
+        """Return the version page to which the next checkpoint belongs: empty if it is new, None if it is not known."""
         page = self.page
         if page is None or self.event.branch != branch:
             return None
@@ -155,7 +155,7 @@ def read_log_end(transaction: IndexedLog) -> LogEnd:
 
 
 class RememberedState:
-    """The state of the store that a process remembers after its last commit. `caught_up` adds later foreign commits."""
+    """The state of the store that a process remembers after its last commit. `caught_up` adds commits of others."""
 
     __slots__ = (
         "end", "entries", "expiries_us", "greatest_ids", "heads", "identities", "jumps", "owners", "prints", "rows",
@@ -173,7 +173,7 @@ class RememberedState:
         self.jumps: dict[tuple[int, int, int], Jump] = {}
         """Jump pointers of recent checkpoints, by thread, branch and version.
 
-        Checkpoints of threads with one branch, whose version is their depth, are left out."""
+        In threads with one branch, checkpoints whose version equals their depth are left out."""
         self.greatest_ids: dict[int, bytes] = {}
         """For some threads, an upper bound of the checkpoint ids that callers chose."""
         self.owners: dict[str, int] = {}
@@ -323,15 +323,15 @@ class Batch:
     chain = NO_DIGEST
     """The chain digest of the last encoded record."""
     changes_threads = False
-    """True if a thread is deleted or its schema grows. Then the memory of all threads becomes invalid."""
+    """True if a thread is deleted or its schema grows. Then all remembered facts about threads become invalid."""
     wakes = 0
-    """The mask of the watchers to wake after the commit."""
+    """The mask of the waiters to wake after the commit: see `Wake.notify`."""
     calls: tuple[Callable[[Wake], object], ...] = ()
-    """Functions to call after the commit, to wake other waiters."""
+    """Functions to call after the commit. They wake the waiters that a mask cannot select."""
     guard: Redactor | None = None
     """The redactor that keeps secrets out of the records, or None if the store was opened without a guard."""
     _encoded: tuple[bytes, ...] = ()
-    """The encoded records that stay the same if more records are staged."""
+    """The encoded records before the last staged one. Staging more records does not change them."""
     _encoded_chain = NO_DIGEST
 
     def __init__(self, transaction: IndexedLog, cache: NodeCache, memory: RememberedState) -> None:
@@ -571,7 +571,7 @@ class Batch:
         self.index[key] = None
 
     def set_head(self, thread: int, branch: int, head: Head) -> None:
-        """Remember the head of a branch as staged."""
+        """Stage the head of a branch, so that this batch and later commits find it in memory."""
         self.new_heads[thread, branch] = head
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
 

@@ -210,7 +210,8 @@ class Committer:
         """
         last, memory = self.last, None
         if last is None or last.number != transaction.number - 1:
-            self.guard_key = read_guard_key(transaction)  # Another process or another opening may have written the key.
+            # Read the key again, because another process or another opening may have written it.
+            self.guard_key = read_guard_key(transaction)
         for request in group:
             changes = transaction.changes
             request.error = None

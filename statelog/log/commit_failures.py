@@ -76,7 +76,8 @@ class CommitFailures:
             self.settle_by_looking(transaction, group, error)
         elif attempts and self._find_pages(error, ATTEMPTS - attempts):
             self._execute(group, attempts - 1)
-        elif transaction.may_be_committed:  # LMDB found no page for its free list, but the WAL may have the records.
+        # LMDB found no page for its free list. But the WAL may already have the records, so look.
+        elif transaction.may_be_committed:
             self.settle_by_looking(transaction, group, error)
         elif not is_failure(transaction, error):
             pass

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
-"""How long a leader waits, in seconds, for the callers of the last group to commit again, at most."""
+"""The longest time in seconds that a leader waits for the callers of the last group to commit again."""
 
 _POLL_S = 0.00005
 _EMA_WEIGHT = 0.125
@@ -172,7 +172,7 @@ class CommitQueue:
 
     def leave(self, request: Request) -> None:
         """Remove the request of an interrupted caller from the queue or the group, so that its work no longer runs."""
-        self.waiting.discard(get_ident())  # The interrupt may have come before `wait` could remove the id.
+        self.waiting.discard(get_ident())  # Remove the id, because the interrupt may have kept `wait` from doing so.
         while not is_owned(self.turn):
             with self._moving:
                 if request in self.requests:
@@ -192,7 +192,7 @@ class CommitQueue:
         while request.to_wake:
             _release(request.to_wake[-1])
             request.to_wake.pop()
-        # Another leader may empty the queue between the two lines.
+        # Another leader may empty the queue between the next two lines.
         with contextlib.suppress(IndexError):
             if self.requests:
                 _release(self.requests[0].gate)

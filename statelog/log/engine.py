@@ -73,7 +73,7 @@ class Shipper(Protocol):
 
 
 class Engine:
-    """The reads and writes of one store file. Several OS threads may use it at once."""
+    """Reads and writes one store file. Several OS threads may use an engine at once."""
 
     def __init__(self, store_file: StoreFile) -> None:
         self.store_file = store_file
@@ -143,11 +143,11 @@ class Engine:
         """Run `work` on a batch, commit what it staged, and return its result once it is durable. DESIGN.md section 6.
 
         Args:
-            work: a function that only stages. It may run on another OS thread, in one group with other works, and more
-                than once. If it raises, nothing is written, and the caller gets the error.
+            work: a function that only stages. It may run on another OS thread, in one group with other commits, and
+                more than once. If it raises, nothing is written, and the caller gets the error.
             staged: the result of `work` over an earlier snapshot. It is committed unchanged if nobody has committed
                 since; otherwise `work` runs.
-            is_flushed: False leaves the flush to the next flushed commit, or to the interval.
+            is_flushed: False leaves the flush to the next flushed commit, or to the background flusher.
             may_use_reserve: True to use the reserve of a full store, for commits that help to free space.
         """
         if self.is_closed:

@@ -1,4 +1,4 @@
-"""The bodies of records as Python values. FORMAT.md section 5."""
+"""Converts the bodies of records to Python values (events) and back. FORMAT.md section 5."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LoanEvent(NamedTuple):
 
 
 class RemovalEvent(NamedTuple):
-    """A list of records that retention has removed. The records are erased, and the index has no entries for them.
+    """The event that lists records that retention or a deletion has removed. The index has no entries for them.
 
     The event does not have an owner, so it outlives the owners of the records.
     """
@@ -120,7 +120,7 @@ class RemovalEvent(NamedTuple):
 
 
 class PolicyEvent(NamedTuple):
-    """A thread's retention policy. An empty policy means none.
+    """The event that sets a thread's retention policy. An empty policy removes it.
 
     If the thread is 0 and there is a pattern (`log.care.policies`), the policy is for future threads with matching ids.
     """
@@ -231,7 +231,7 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
 
 
 def decode_checkpoint(record: Record) -> CheckpointEvent:
-    """Return a checkpoint.
+    """Return the checkpoint or rollback that a record contains.
 
     Metadata, channels and borrowed digests stay encoded, because decoding metadata may need a codec.
     """

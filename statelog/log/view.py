@@ -134,7 +134,7 @@ class View:
         return decode_policies(self.transaction.get_index(keys.POLICIES_KEY))
 
     def branch_number(self, thread: int, name: str) -> int | None:
-        """Return a branch's number by its name."""
+        """Return the number of the branch with a name, or None."""
         payload = self.transaction.get_index(keys.encode_branch_name_key(thread, name))
         return None if payload is None else keys.decode_u32(payload)
 
@@ -198,7 +198,7 @@ class View:
         return [(keys.page_number(key), payload) for key, payload in found]
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
-        """Return the entry of a version of `branch` or of its ancestors, or None."""
+        """Return the entry of a version in the history of `branch`, or None if it does not exist or has expired."""
         if branch:
             branch = self.owner(thread, branch, version)
         return self._own_entry(thread, branch, version)
@@ -294,7 +294,7 @@ class View:
                     yield version, entry
 
     def previous_version(self, thread: int, branch: int, version: int) -> int:
-        """Return the last version up to `version` of a branch or its ancestors that has not expired, or -1."""
+        """Return the last unexpired version in the history of a branch that is at most `version`, or -1."""
         while version >= 0:
             owner = self.owner(thread, branch, version)
             first = self.branch(thread, owner).base_version + 1 if owner else 0

@@ -1,4 +1,4 @@
-"""Compaction of a store: a new file in key order, without free pages and without unreachable nodes."""
+"""Compacts a store: writes a new file in key order, without free pages and without unreachable nodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
 
 
 def rekey(engine: Engine, key: StoreKey, *, progress: Progress | None = None) -> CompactionReport:
-    """Copy the store to a new file with another key. See `Store.rekey`."""
+    """Copy the store to a new file with a different key. See `Store.rekey`."""
     started_s = time.perf_counter()
     engine.check_alone()
     discard_index(engine.store_file.path)

@@ -1,4 +1,4 @@
-"""The selection of the versions of a thread that a policy keeps."""
+"""Selects the versions of a thread that a policy keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Policy:
     """A retention policy: rules for each branch. A version expires when no rule keeps it.
 
     Attributes:
-        keep_last: number of last versions to keep on each branch.
+        keep_last: how many of the last versions to keep on each branch.
         max_age_s: versions younger than this are kept. A stored policy has whole seconds, rounded
             up.
         keep_tags: whether to keep tagged versions. Heads, and versions at which branches begin, are always kept. A
@@ -136,7 +136,7 @@ class Keeps:
     # --- rules ------------------------------------------------------------------------
 
     def _add(self, rows: Iterable[BranchRow]) -> None:
-        """Add the versions that the policy keeps on some branches, except on expiring branches."""
+        """Add the versions that the policy keeps on the branches `rows`, except on expiring branches."""
         view, thread, keep_last = self._view, self._thread, self._policy.keep_last or 1
         added = [row for row in rows if row.number not in self.going]
         for row in added:

@@ -1,4 +1,4 @@
-"""Marks of the reachable nodes, which retention must keep."""
+"""Marks the reachable nodes, which retention must keep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER_BITS = 32
 
 
 class Marks:
-    """The reachable nodes by locator. Each node, and the nodes below it, are visited once."""
+    """The set of reachable nodes, by locator. Marking visits each node only once."""
 
     def __init__(self, read_node: ReadNode) -> None:
         self._read_node = read_node
@@ -30,7 +30,7 @@ class Marks:
         return len(self._nodes)
 
     def read_by(self, read_node: ReadNode) -> Marks:
-        """Return the same marks with another function to read nodes."""
+        """Return an object with the same marks that reads nodes with a different function."""
         marks = Marks(read_node)
         marks._nodes = self._nodes
         return marks

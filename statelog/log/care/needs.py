@@ -1,8 +1,8 @@
-"""Versions that need their ancestors, because they store only the changes of a value.
+"""Finds the ancestors of versions that store only the changes to a value and therefore need their ancestors.
 
-The metadata of such a version lists channels under `statelog:needs`. It does not contain their
-values. They are computed from its ancestors, back to the first one that does not list the channel.
-Retention keeps these ancestors with the version.
+The metadata of such a version lists channels under `statelog:needs`. The version does not contain the values of these
+channels. The values are computed from its ancestors, back to the first one that does not list the channel. Retention
+keeps these ancestors with the version.
 """
 
 from __future__ import annotations

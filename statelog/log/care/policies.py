@@ -1,11 +1,10 @@
 """The store's retention policies for future threads, selected by patterns of thread ids.
 
-A new thread gets the policy of the last pattern that matches its id. It gets the policy as a record
-of its own, so later policies of the store do not change it.
+A new thread gets the policy of the last pattern that matches its id. The policy becomes a record of the thread, so
+later policies of the store do not change it.
 
-A pattern without wildcards is the id of one thread. It is stored as a digest, like the mark of a
-deleted thread, so that the id leaves the file with the thread. Its policy is removed when that
-thread begins.
+A pattern without wildcards is the id of one thread. It is stored as a digest, like the mark of a deleted thread, so
+that the id leaves the file when the thread is deleted. The policy is removed when that thread begins.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def without_id(rows: Sequence[PolicyRow], digest: bytes) -> list[PolicyRow]:
 
 
 def _without_idle(rows: Iterable[PolicyRow]) -> list[PolicyRow]:
-    """Drop empty policies that override no earlier one."""
+    """Return the rows without those empty policies that do not override an earlier policy."""
     kept: list[PolicyRow] = []
     for row in rows:
         if row.policy or any(_may_overlap(row.pattern, earlier.pattern) for earlier in kept):

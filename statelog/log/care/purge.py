@@ -2,9 +2,9 @@
 
 The records are written into a new file, which replaces the old one.
 
-A record keeps its LSN, its time, and the numbers of its nodes. From the first changed record on, the digests of nodes,
-checkpoints and the chain are new, because the digest of a short secret confirms a guess. The new index is derived from
-the new log (L4).
+A record keeps its LSN, its time, and the numbers of its nodes. From the first changed record on, the digests of changed
+nodes, of checkpoints and of the chain are computed again, because anybody could test a guess of a short secret against
+its old digest. The new index is derived from the new log (L4).
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _Purge:
     # --- the index (L4) ------------------------------------------------------------------------
 
     def _renamed_index(self) -> dict[bytes, bytes] | None:
-        """Return the former index with the new digests of nodes, or None if more than the digests must change."""
+        """Return the former index with new node digests, or None if more than the digests must change."""
         if self._nodes.is_reshaped:
             return None
         rows: dict[bytes, bytes] = {}
@@ -271,7 +271,7 @@ class _Purge:
                 key = key[:at] + renewed.digest + key[at + DIGEST_SIZE_BYTES :]
             rows[key] = payload
             count += 1
-        return rows if len(rows) == count else None  # Fewer rows mean that two different nodes have become equal.
+        return rows if len(rows) == count else None  # If there are fewer rows, two different nodes have become equal.
 
     def _derived_index(self) -> dict[bytes, bytes]:
         """Return the index that follows from the new log."""
@@ -440,7 +440,7 @@ def _nodes_in(data: bytes, record: Record) -> Nodes:
 
 
 def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] | None, previous: bytes) -> bytes:
-    """Encode a record with a new body and the nodes `rows`. With None, the record keeps its nodes."""
+    """Encode a record with a new body and the nodes `rows`. If `rows` is None, the record keeps its nodes."""
     lsn, time_us = record.lsn, record.time_us
     if record.flags & FLAG_VACUUMED:
         if rows is None:
@@ -472,7 +472,7 @@ def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
 
 
 def _place(data: bytes, record: Record, purger: Purger) -> str:
-    """Return the place of a secret in an encoded record as text for a message."""
+    """Describe, for a message, where an encoded record contains a secret."""
     if purger.holds(record.body):
         return "body"
     for number, (_type, _digest, at, _content, total_size) in kernels.record_rows(data).items():

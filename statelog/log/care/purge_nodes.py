@@ -1,4 +1,4 @@
-"""Rewriting of the nodes of records for a purge.
+"""Rewrites the nodes of records for a purge.
 
 Each node keeps its record and its number, so every locator stays valid.
 
@@ -73,7 +73,7 @@ class Renewed(NamedTuple):
 
 
 class NodeRewriter:
-    """A rewriter of nodes, record by record in the order of the log.
+    """Rewrites nodes, record by record, in the order of the log.
 
     Args:
         old: reads the old log.

@@ -1,4 +1,4 @@
-"""The search for the places of the secrets that a purge removes: the first of its two passes."""
+"""Finds the places of the secrets that a purge removes. This is the first of its two passes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class SecretPlaces:
         """Find all places. Call `report_progress` with the LSN of each record.
 
         Raises:
-            SecretError: a secret is where it cannot be cut out. Facts: lsn, path, thread, rule, fingerprint.
+            SecretError: a secret is in a place where it cannot be replaced. Facts: lsn, path, thread, rule,
+                fingerprint.
         """
         owners = {row.lsn for row in self._view.threads() if has_vectors(row.id)}
         changed: dict[int, set[Path]] = {}
@@ -93,7 +94,7 @@ class SecretPlaces:
             self._spread()
 
     def _find_vectors(self, owner: int, paths: set[Path]) -> None:
-        """Find the vectors of a thread's texts that contain secrets."""
+        """Find the embedding vectors that were computed from a thread's texts with secrets."""
         vectors = self._purger.vectors
         vectors.add(paths)
         if vectors.is_empty:
@@ -155,7 +156,7 @@ class SecretPlaces:
                     self.hit.update(lsn for part, lsn, _number, _level in parts if part in self.blanks)
 
     def _refusal(self, lsn: int, error: SecretError) -> SecretError:
-        """Return the error for a secret that cannot be cut out."""
+        """Return the error for a secret that cannot be replaced."""
         record = decode_record(bytes(self._old.get_log(lsn) or b""), lsn)
         owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
         row = self._view.find_thread(owner) if owner else None

@@ -1,4 +1,4 @@
-"""Rebuilding of the index from the log. The result equals the index that commits maintain, byte for byte (L4)."""
+"""Rebuilds the index from the log. The result equals the index that commits maintain, byte for byte (L4)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | 
 
 
 def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = None) -> int:
-    """Replace the index by the derived one, in one transaction. Return the number of records read.
+    """Replace the index by the one derived from the log, in one transaction. Return the number of records read.
 
     Raises:
         CorruptionError: a record is damaged. The index is unchanged.
@@ -89,7 +89,7 @@ def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = 
 
     def work(transaction: WriteTransaction) -> int:
         derived = derive(transaction, progress).payloads
-        # A rebuild must work with a damaged index, so read only its keys.
+        # A rebuild must work even if the index is damaged, so read only the keys of the old index.
         for key in transaction.index_keys():
             if key not in derived:
                 transaction.delete_index(key)

@@ -1,8 +1,8 @@
-"""The redacted records that the log lists as removed, and the mark that an older log gets (R2).
+"""Finds redacted records that no removal event lists, and completes logs that an older release created (R2).
 
 A removal event comes after the records that it lists. So one pass over the log notes each redacted record, and drops it
-again when a removal event lists it. The records left at the end were redacted without an append to the log, which no
-process with the store open does.
+again when a removal event lists it. The records left at the end were redacted without appending a removal event, which
+no process that has the store open does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The redacted records so far that no removal event lists. The object takes one bit for each record.
+    """The redacted records of a pass over the log that no removal event has listed so far, as one bit per record.
 
     Attributes:
         is_complete: whether the log states that it names every redacted record.
@@ -38,7 +38,7 @@ class Names:
         self._unnamed = bytearray()
 
     def see(self, record: Record, event: Event | None) -> None:
-        """Read the next record of the log and its event. The event is None if the record was redacted."""
+        """Take the next record of the log into account. `event` is None if the record was redacted."""
         if record.flags & FLAG_NAMED or (event is not None and is_mark(event)):
             self.is_complete = True
         if event is not None:

@@ -80,7 +80,7 @@ class _AllBelow(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The state of a marking: the nodes of records up to an LSN that the policy kept at that time."""
+    """What the last marking has seen: the last LSN, and the branches and pinned versions of the thread at that time."""
 
     lsn: int = 0
     branches: int = 0
@@ -141,7 +141,8 @@ class Collector:
     def _keeps(self, view: View) -> Keeps:
         """Decide which versions the policy keeps now.
 
-        The result depends only on the commits and the time. It is computed again only after a commit.
+        The result depends only on the commits and the time. It is computed again only after a commit, so without
+        commits, a kept version stays kept.
         """
         end = read_log_end(view.transaction)
         made = self._keeps_made
@@ -330,9 +331,9 @@ def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
     """Apply a thread's policy after the commit of a version, if the thread has one and it is due.
 
-    At regular versions, everything is marked again, and redacted records with nodes are examined again. The period is
-    about the number of such records, so the average cost is one or two records per commit. The period depends only on
-    the version and the file, so processes may start and end at any time.
+    From time to time, everything is marked again, and redacted records with nodes are examined again. The number of
+    versions between two such sweeps is about the number of these records, so the average cost is one or two records per
+    commit. When a sweep is due depends only on the version and the file, so processes may start and end at any time.
     """
     if (version + 1) % POLICY_STEP_VERSIONS:
         return

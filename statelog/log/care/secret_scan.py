@@ -1,4 +1,4 @@
-"""A scan of the nodes and bodies of a log's records for secrets.
+"""Scans the nodes and bodies of a log's records for secrets.
 
 The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded. Its nodes are walked from
 its roots, because the names on the path can make a value a secret. The walk skips nodes of earlier records, which were
@@ -75,7 +75,7 @@ SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
 
 
 class Looker(Protocol):
-    """A detector that decides which parts of a record are secrets. See `guard.search`."""
+    """Decides which parts of a record are secrets. See `guard.search`."""
 
     def may_hold(self, data: bytes, /) -> bool:
         """Return False if bytes certainly hold no secret."""
@@ -179,7 +179,7 @@ def _lsns_with_large_nodes(transaction: IndexedLog) -> set[int]:
 
 
 class Scanner:
-    """A scanner of records, in any order.
+    """Scans records, in any order.
 
     Args:
         transaction: reads the log.
@@ -262,7 +262,7 @@ class Scanner:
 
 
 class _Walk:
-    """A walk over the nodes of one record that collects the fields of `Scanned`."""
+    """Walks over the nodes of one record, and collects the fields of `Scanned`."""
 
     def __init__(self, looker: Looker, workspace: Workspace, lsn: int, data: bytes, rows: Rows) -> None:
         self._looker = looker
@@ -338,7 +338,8 @@ class _Walk:
                     self._looker.look_at_name(key.encode(), (*path, "(name)"))
                 if not path and self._written is not None and key not in self._written:
                     continue
-                if not is_field:  # In a field, every value below is a part of the same secret.
+                # If the path names a secret field, every value below is a part of that secret and has its path.
+                if not is_field:
                     below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
                     named = key
             in_set, is_chunk = tree.kind in SETS, node is not tree.node

@@ -1,4 +1,4 @@
-"""The search for secrets in all versions of a store, including values that were replaced later."""
+"""Searches all versions of a store for secrets, including values that were replaced later."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ those threads still need the nodes. A sweep examines all threads. A node of a re
 some version leads to it. Refs lead to earlier records, or stay within their record. So one pass from the last record to
 the first meets all refs to a record before the record itself, and needs two bits for each node.
 
-A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. The
-node that another thread has borrowed may itself be gone. With it, the owner's retention has lost the information that
-it must keep the nodes below.
+A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. If the
+node that another thread borrowed has itself been removed, the owner's retention no longer knows that it must keep the
+nodes below it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     """Vacuum all redacted records in bounded transactions, while other threads commit.
 
     This takes up to 40 bytes of memory for each redacted record with nodes, and 2 bits for each of the nodes. Versions
-    that are read take 8 bytes each, and some hundred bytes for each of their threads and branches.
+    that are read take 8 bytes each, and a few hundred bytes for each of their threads and branches.
 
     Args:
         engine: the store.
@@ -137,7 +137,7 @@ class _Sweep:
                 view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
                 for thread in threads
             )
-            # If these threads have lent no nodes, no record of another thread leads to their records.
+            # If these threads have lent no nodes, visit only their own records, because no others lead to them.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
         self._bits = bytearray(pairs // 4 + 1)
 
@@ -258,7 +258,7 @@ class _Sweep:
 class _Rewritables(Sequence[Rewritable]):
     """Some records of a sweep, stored as their indices.
 
-    The index of a record that loses its owner is stored complemented.
+    For a record that loses its owner, the bitwise complement of the index is stored.
     """
 
     def __init__(self, lsns: array[int], threads: array[int], indices: array[int]) -> None:

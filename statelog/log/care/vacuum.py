@@ -88,7 +88,7 @@ class RetentionReport:
 
 
 class Alive(Protocol):
-    """A test that decides which nodes are kept."""
+    """Decides which nodes are kept."""
 
     def is_alive(self, lsn: int, number: int, /) -> bool:
         """Return True if a node is to be kept."""
@@ -161,7 +161,7 @@ def redact_released(engine: Engine, owner: int) -> RetentionReport:
 
 
 def redact_removed(transaction: WriteTransaction, lsns: Iterable[int]) -> None:
-    """Redact the records of a removal event that are not yet redacted in this copy of the log. Keep their nodes."""
+    """Redact the records of a removal event, except those that are already redacted in this copy. Keep their nodes."""
     view = View(transaction)
     records = []
     for lsn in lsns:
@@ -177,9 +177,9 @@ def rewrite(
 ) -> RetentionReport:
     """Redact records, erase their unmarked nodes, and update the index.
 
-    Append a removal event that lists the records that lose their event now. That event removes the index entries of
-    these records here and in every copy of the log (R2). The records of a deleted thread were listed when it was
-    deleted.
+    Append a removal event that lists the records that now lose their event. The removal event removes the index entries
+    of these records here and in every copy of the log (R2). The records of a deleted thread were listed when the thread
+    was deleted.
 
     Args:
         transaction: the transaction in which the records are rewritten.

@@ -1,4 +1,4 @@
-"""Verification of a store. Each problem cites the number of an invariant in DESIGN.md."""
+"""Verifies a store. Each problem cites the number of an invariant in DESIGN.md."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class VerifyReport:
         removed_since_anchor: records up to the expected anchor that later records list as removed. Retention and
             deletion remove records in this way. In a store without a key, anybody who can write the file can do the
             same.
-        unnamed: redacted records that no record lists, in a log that an older release has begun. Nothing shows who
+        unnamed: redacted records that no record lists, in a log that an older release created. Nothing shows who
             redacted these records. After a `compact`, every later redaction must be listed.
     """
 
@@ -196,7 +196,10 @@ class _Verifier:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
 
     def _is_to_be_erased(self, lsn: int) -> bool:
-        """Return True if a record was released. Nodes of a deleted copy may be gone with the source."""
+        """Return True if a record was released, so nodes that it refers to may be missing.
+
+        For example, a deleted copy of a thread loses its borrowed nodes when the source is deleted.
+        """
         view = View(self._transaction)
         with contextlib.suppress(StatelogError):
             record = view.record(lsn)
