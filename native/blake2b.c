@@ -1,4 +1,4 @@
-/* BLAKE2b (RFC 7693) with a personalisation. An unkeyed digest of 20 bytes identifies nodes, checkpoints and
+/* Implements BLAKE2b (RFC 7693) with a personalisation. An unkeyed digest of 20 bytes identifies nodes, checkpoints and
  * records. A keyed digest is the MAC of an index row.
  *
  * Trust: none needed, because any bytes have a digest. tests/native compares this code with hashlib. */
@@ -90,7 +90,7 @@ void sl_hash_begin_keyed(sl_hash *hash, const char personal[16], const uint8_t k
     hash->held = SL_HASH_BLOCK_SIZE;
 }
 
-/* compress marks the last block, so a full block stays in `block` until more bytes follow. */
+/* The last block is compressed with a flag, so a full block stays in `block` until more bytes follow. */
 void sl_hash_add(sl_hash *hash, const uint8_t *data, size_t size)
 {
     while (size > 0) {

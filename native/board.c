@@ -1,7 +1,7 @@
 /* Reads several records of board entries in one call (FORMAT.md 3 to 5).
  *
- * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its
- * type and digest.
+ * Trust: none in the records. This file checks their checksums, and that each reference leads to a node with
+ * the type and digest in the reference.
  * Invariants: if an entry is not plain, only `is_plain` and `lsn` are valid. The fields and the value of a
  * plain entry equal those of the general path, byte for byte. */
 #include "internal.h"
@@ -226,7 +226,7 @@ static bool record_is_sound(const uint8_t *bytes, size_t size, uint64_t lsn)
 }
 
 /* Read an entry into `facts`. Write its agent and its value to `out`; if the value is elsewhere or too large,
- * write the digest of the root instead. This may fill `out`. */
+ * write the digest of the root instead. `out` may be full afterwards. */
 static bool entry_read(const uint8_t *bytes, size_t size, bool with_value, bool is_first, sl_writer *out,
                        sl_entry_facts *facts)
 {

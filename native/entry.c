@@ -2,8 +2,8 @@
  *
  * Trust: none in nodes. Numbers, texts and items are written unchecked, because the caller has made or checked them.
  * Invariant (T6): the record and the index changes are those that the general path makes, byte for byte. See
- * tests/properties/test_entry_kernel.py. The result is SL_FALLBACK if the value must be cut into
- * pieces, closes a chunk, or may be stored already. */
+ * tests/properties/test_entry_kernel.py. The kernel returns SL_FALLBACK if the value must be cut
+ * into pieces, closes a chunk, or may be stored already. */
 #include "internal.h"
 
 enum {
@@ -182,7 +182,7 @@ static void begin_change(sl_writer *out, size_t key_size, size_t payload_size, u
     sl_put(out, thread, 8);
 }
 
-/* Begin the index row of the entry's name. The row begins with `k` if the entry exists, otherwise with `K`. */
+/* Begin the index row of the entry's key. The row's own key begins with `k` if the entry exists, otherwise `K`. */
 static void put_name(sl_writer *out, const entry_event *event, size_t payload_size, bool is_there)
 {
     begin_change(out, event->key_size, payload_size, is_there ? 'k' : 'K', event->fixed + THREAD_AT);

@@ -1,4 +1,4 @@
-/* Computes the digests of nodes, records and checkpoints, and codes checkpoint bodies (FORMAT.md 3 to 5).
+/* Computes the digests of nodes, records and checkpoints. Encodes and decodes checkpoint bodies (FORMAT.md 3 to 5).
  *
  * Trust: items are written unchecked, because the caller has encoded or checked them. */
 #include "internal.h"

@@ -189,7 +189,7 @@ typedef struct {
     sl_shape shape;
     uint64_t argument;
     size_t payload_at; /* The offset of a string's bytes, or of a container's first child. */
-    double number;     /* SL_ITEM_FLOAT */
+    double number;     /* The value of SL_ITEM_FLOAT. */
 } sl_item;
 
 /* Read and check an item's head, and the rest of the item unless it is a container. */
@@ -227,7 +227,7 @@ typedef struct {
     bool is_batch; /* True for a batch, whose entries may contain SL_BATCH_DELETE or SL_BATCH_PUT. */
 
     size_t at;
-    size_t key_end; /* The key of a dict or set is at [at, key_end). */
+    size_t key_end; /* The key in a dict, or the element of a set, is at [at, key_end). */
     size_t slot_at;
     size_t slot_end; /* The end of the slot or digest. Fingerprints may follow the digest. */
     uint64_t covered;
@@ -298,7 +298,7 @@ enum {
 /* --- steps (commit.c, entry.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
 
 enum {
-    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* This includes the fingerprint of a keyed list. */
+    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* The first 2 bytes are for a fingerprint in a keyed list. */
     SL_STEP_LOCATOR_SIZE_MAX = SL_VARINT_SIZE_MAX + 5,
     SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4,
     SL_ENVELOPE_REST_SIZE = 48
@@ -331,8 +331,8 @@ int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t ls
 int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);
 /* Return the unused part of `step->nodes`. */
 sl_output sl_step_room(sl_step *step);
-/* Add the node that was written to sl_step_room. If the step or `step->known` has an equal node, use that one
- * instead. */
+/* Add the node that the caller has written to sl_step_room. If the step or `step->known` has an equal node, use that
+ * node instead. */
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
 /* Select the node of `row`, as if it were the node made last. */
 void sl_step_place_row(sl_step *step, uint64_t row);
@@ -356,8 +356,8 @@ int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_n
 /* Apply all changes, and make the state's new root. Return SL_ABSENT if its digest is still `state_digest`. */
 int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
                    size_t changes_size);
-/* Find the state's entry for `key`, which must refer to the root of a list. Return SL_ABSENT if the entry is missing or
- * does not refer to a root. */
+/* Find the state's entry for `key`. Return SL_ABSENT if there is none, or if its value is not a root, to which a step
+ * could append. */
 int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */

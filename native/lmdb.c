@@ -212,7 +212,7 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
     return false;
 }
 
-/* Return true if a node of the free list lists the page `number`. */
+/* Return true if a node of the free list contains the page `number`. */
 static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
@@ -276,7 +276,7 @@ static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
     }
 }
 
-/* The fields of the last commit's meta page that this file uses. */
+/* The fields that this file reads from the last commit's meta page. */
 typedef struct {
     lmdb_map map;
     uint64_t free_root;

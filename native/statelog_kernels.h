@@ -122,9 +122,9 @@ typedef struct {
 typedef struct {
     uint64_t body_at;
     uint64_t body_size;
-    uint64_t node_count; /* The number of nodes up to the last remaining one, including vacuumed nodes. */
-    uint64_t row_count;  /* The number of remaining nodes. */
-    uint64_t size;       /* The size of the record, which other bytes may follow. */
+    uint64_t node_count; /* The number of the last node that was not vacuumed, plus 1. */
+    uint64_t row_count;  /* The number of nodes that were not vacuumed. */
+    uint64_t size;       /* The size of the record. Other bytes may follow it. */
 } sl_record_parts;
 
 typedef struct {
@@ -265,7 +265,7 @@ typedef struct {
     uint8_t digest[24]; /* The 20 bytes of the next node's digest. */
 } sl_walk;
 
-/* cbor.c: the profile of FORMAT.md 7 */
+/* cbor.c: items of the CBOR profile (FORMAT.md 7). */
 /* Sets error_at only if it returns SL_MALFORMED. */
 int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at);
 /* This function reads only the head. */
@@ -286,7 +286,7 @@ int sl_root_read(const uint8_t *data, size_t size, size_t content_size, uint64_t
 int sl_entries_table(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
                      sl_entry *entries, size_t entries_capacity, uint64_t *count);
 int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
-                    uint64_t start, uint64_t stop, sl_output *out); /* content_size is the size of the entries. */
+                    uint64_t start, uint64_t stop, sl_output *out); /* out->content_size is the size of the entries. */
 int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
                      sl_output *out);
 
@@ -310,7 +310,7 @@ int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_si
 int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start); /* -1 if not found. */
 int sl_blob_cuts(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity, uint64_t *count);
 
-/* map.c: dicts and sets by key */
+/* map.c: looks up and changes keys in dicts and sets. */
 int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
                 const uint8_t *key, size_t key_size, sl_key_hit *hit);
 int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, const uint8_t *batch,
@@ -319,10 +319,9 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 /* record.c: the parts of a record, and its nodes (FORMAT.md 3) */
 int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts);
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
-/* Finds nodes of which the caller knows the type, the `count` numbers (8 bytes each, big-endian) and the digests.
- * `places` receives three numbers for each node: the offset of its content, the size of its content, the size of the
- * node. `found` is the number of nodes found, also after an error. SL_ABSENT: the next node is missing, or its type or
- * digest differs. */
+/* Finds `count` nodes that have the given type, numbers (8 bytes each, big-endian) and digests. `places` receives
+ * three numbers for each node: the offset of its content, the size of its content, the size of the node. `found` is the
+ * number of nodes found, also after an error. SL_ABSENT: the next node is missing, or its type or digest differs. */
 int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
                    size_t count, uint64_t *places, uint64_t *found);
 /* Returns the nodes that were not vacuumed, ascending. `count` is the number of all nodes, `row_count` the number of
@@ -472,7 +471,7 @@ uint64_t sl_jump_depth(uint64_t depth); /* Returns the depth to which a checkpoi
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
-/* Checks the leaf page that contains `at`, and returns SL_PAGE_*. The page must be complete. */
+/* Checks the leaf page that contains `at`, and returns SL_PAGE_*. All `size` bytes must be readable. */
 int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
 /* Returns 1 if the page `number` is in the free list of the commit `transaction`. Returns 0 if it is not, or if that
  * is unknown because the commit is not the last one. address: where LMDB has mapped the file. size: the page size. The
@@ -495,8 +494,8 @@ int64_t sl_lmdb_page_in_use(const uint8_t *at, size_t size, uint64_t map, uint64
  * Checks: the page (as sl_lmdb_leaf_at and sl_lmdb_page_in_use do), and the seal of each row, including the row that
  * ends the scan.
  * mac_key: the key of the MACs of the rows, 32 bytes; NULL if the seals are checksums.
- * out: key and payload of each row, joined. ends: for each row, the end of its key and the end of its payload in `out`;
- * room for count_max rows.
+ * out: key and payload of each row, joined. ends: for each row, the end of its key and the end of its payload in `out`,
+ * with room for count_max rows.
  * SL_FALLBACK: a check of the page or of the first row has failed or is not possible, or the value of the first row is
  * on separate pages. The caller then reads the rows one by one. */
 typedef struct {
@@ -512,7 +511,7 @@ uint64_t sl_checksum(const uint8_t *data, size_t size);
 
 /* board.c: reads several records of board entries, which the caller has joined.
  *
- * An entry is plain if its record is sound, has the right LSN, is neither redacted nor shortened, and if the entry
+ * An entry is plain if its record is sound, has the right LSN, is neither redacted nor vacuumed, and if the entry
  * exists, is not claimed and has no error. The caller reads other entries by the general path, which reports damage.
  * ends, lsns: the end of each record in `records`, ascending, and its LSN: numbers of 8 bytes, big-endian.
  * out: the agent and the encoded value of each plain entry, joined. The digest of the entry's root replaces the value
@@ -543,7 +542,7 @@ int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *
 /* wake.c: two words of shared memory that threads of all processes can wait on: {sequence, waiters}, aligned to 4. */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
-/* SL_OK: the sequence differs from `seen`. SL_ABSENT: it does not, and the time is up or a signal arrived. */
+/* SL_OK: the sequence differs from `seen`. SL_ABSENT: it is still equal, and the time is up or a signal arrived. */
 int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 /* wake_slots.c: a file of slots, mapped with MAP_SHARED and aligned to 8. Each waiter owns a slot, which contains the
  * two words of wake.c. */
@@ -556,7 +555,7 @@ typedef struct {
     uint32_t bell;     /* The number plus 1 of a second slot that a call also notifies, or 0. */
 } sl_wake_place;
 int sl_wake_open(uint8_t *file, size_t size); /* Initialises a file of zeros. SL_MALFORMED: not a wake-up file. */
-/* SL_ABSENT: every slot is owned and was renewed within stale_ms. */
+/* Takes a slot for a waiter. SL_ABSENT: every slot is owned and was renewed within stale_ms. */
 int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mask, uint64_t position,
                   const uint8_t *subject, size_t subject_size, uint64_t stale_ms);
 int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *was_called);
@@ -573,7 +572,7 @@ int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *
 /* Moves `place` to the next slot, by ticket and slot number, that has a subject and can be called, and returns the
  * subject. SL_ABSENT: there is no such slot. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
-/* Calls the owner of `place`. SL_ABSENT: the owner has lost the slot, or cannot be called now. */
+/* Calls the waiter in the slot of `place`. SL_ABSENT: it has lost the slot, or cannot be called now. */
 int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place);
 /* Notifies the waiters without a subject whose mask shares a bit with `mask`. */
 int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask);
@@ -608,7 +607,8 @@ int sl_lock_check(uint8_t *page, size_t size);
  * calls sl_lock_release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
 int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* Acquires the lock ahead of all waiters. */
-/* Releases the lock, or leaves the queue. `goes_on`: keep the turn if `comes_back` is set. */
+/* Releases the lock, or leaves the queue. goes_on: the caller wants the lock again soon, and keeps its turn if
+ * `comes_back` is set. */
 int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on);
 int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* Releases the lock as if its owner had died. */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);

@@ -59,8 +59,8 @@ static int put(sl_step *step, const change *of, const uint8_t *item, size_t size
     return status == SL_OK ? change_end(step, &batch, &locators) : status;
 }
 
-/* Replace a channel's value with an item. A large list that replaces a tree takes the general path, which reuses the
- * nodes that both trees share. */
+/* Replace a channel's value with an item. A large list takes the general path, which reuses the nodes that the old
+ * and the new tree share, unless the root itself shows that the old value is not a tree. */
 static int replace(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_item head;

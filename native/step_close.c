@@ -52,7 +52,7 @@ static int open_of(sl_step *step, const sl_node_view *root, const sl_level *leve
     return sl_step_node(step, SL_NODE_CHUNK, root->bytes + level->digest_at, level->lsn, level->node, open);
 }
 
-/* Copy the entries of a level's open node into the level's row. The node must cover what the root says. */
+/* Copy the entries of a level's open node into the level's row. Check the number of entries that they cover. */
 static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level *level, const sl_node_view *open)
 {
     sl_entries it;

@@ -8,7 +8,7 @@
 
 enum {
     CONTAINER_SIZE_MAX = 4096, /* Inside another value, a container up to this size is one leaf. */
-    LARGE_SIZE_MIN = 4096,     /* A leaf of this size or more is looked up in the whole store. */
+    LARGE_SIZE_MIN = 4096,     /* The caller looks up a leaf of this size or more in the whole store. */
     STRING_SIZE_MAX = 16384    /* A longer string is cut into pieces. */
 };
 

@@ -5,8 +5,8 @@
  * Fingerprints have 64 bits and a secret seed, so an attacker cannot forge a match.
  *
  * Trust: the caller has checked the record's checksum. Nothing else is trusted.
- * Invariants: a record passes if tree/check.py passes it (T3, T4, T5). After a failure, the
- * caller runs that code to describe the fault. */
+ * Invariants: a record passes if tree/check.py passes it (T3, T4, T5). After a failure, the caller
+ * runs that code to describe the fault. */
 #include "internal.h"
 
 enum {

@@ -2,7 +2,7 @@
  * jump depths (FORMAT.md 6).
  *
  * Trust: none. The caller checks the checksum or MAC.
- * Invariants: a page has 1 to 32 entries, for versions without a gap that have the same quotient version / 32. */
+ * Invariants: a page has 1 to 32 entries, for consecutive versions with the same quotient version / 32. */
 #include "internal.h"
 
 enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 16, PAGE_VERSIONS = 32 };
@@ -84,7 +84,7 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
     page_view view;
     SL_REQUIRE(page_open(page, size, &view));
     *version = (int64_t)view.first - 1;
-    for (uint32_t i = 0; i < view.count; i++) { /* There are at most 32 entries, and expired ones have no time. */
+    for (uint32_t i = 0; i < view.count; i++) { /* There are at most 32 entries. An expired entry has LSN 0. */
         const uint8_t *at = entry_at(&view, i);
         if (sl_load_be(at, 8) != 0 && sl_load_be(at + 8, 8) <= time_us) {
             *version = (int64_t)view.first + i;

@@ -2,7 +2,7 @@
  * 4).
  *
  * Trust: none, except in the digest of the first root, which the caller passes.
- * Invariants: each node on the path matches its digest. A returned item is inside the record. */
+ * Invariants: each node on the path matches the digest in the ref to it. A returned item is inside the record. */
 #include "internal.h"
 
 enum { STEPS_MAX = SL_LEVELS_MAX + 4 }; /* A walk visits two roots, a chunk of each level, and a leaf. */

@@ -4,7 +4,7 @@
  * All processes map a page that contains a robust mutex and a queue of tickets. Only the mutex excludes other
  * writers; processes try it and never block on it. Only the queue determines the order: a process that has to wait
  * draws a ticket and sleeps on `changes` (futex) until a release wakes the ticket in `serving`.
- * Trust: the page belongs to processes of the same user. A page with another layout is rejected. Any numbers in
+ * Trust: the page belongs to processes of the same user. A page with a different layout is rejected. Any numbers in
  * the queue are tolerated; the worst result is a late or unfair turn.
  * Invariants:
  * 1. The tickets from `serving` to `next` - 1 wait; if the two are equal, no process waits. A process advances
@@ -358,7 +358,7 @@ int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
     return SL_LOCK_OWNED;
 }
 
-#else /* Without robust mutexes, sl_lock_size returns 0, and the caller uses another lock. */
+#else /* Without robust mutexes, sl_lock_size returns 0, and the caller uses a different lock. */
 
 size_t sl_lock_size(void) { return 0; }
 

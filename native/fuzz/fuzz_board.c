@@ -12,7 +12,7 @@ static void put_be(uint8_t *at, uint64_t number)
     }
 }
 
-/* Write the digest of each node into the node table, and the digest of the last node into the body's first
+/* Write the digest of each node into the node table, and the digest of the last node over the body's first
  * digest. */
 static void put_digests(fuzz_block record)
 {

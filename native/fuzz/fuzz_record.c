@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_REQUIRE(sl_record_node(record.bytes, record.size, places[i].number, &place) == SL_OK);
         FUZZ_REQUIRE(memcmp(&place, &places[i], sizeof place) == 0);
     }
-    for (uint64_t i = 0; i < 16; i++) { /* Look up nodes also in a table that is invalid as a whole. */
+    for (uint64_t i = 0; i < 16; i++) { /* Also look up nodes if the table as a whole is invalid. */
         if (sl_record_node(record.bytes, record.size, i, &place) == SL_OK) {
             FUZZ_REQUIRE(place.content_at <= size && place.total_size <= size - place.content_at);
             FUZZ_REQUIRE(place.content_size <= place.total_size);

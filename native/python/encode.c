@@ -147,7 +147,8 @@ static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
     return is_map ? put_map(out, value, levels - 1) : put_list(out, value, levels - 1);
 }
 
-/* encode_plain(value, depth): return a plain value, nested at `depth`, as an item; or None. */
+/* encode_plain(value, depth): encode a plain value that is nested at `depth`. Return None if Python must encode or
+ * refuse it. */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);

@@ -2,7 +2,7 @@
  *
  * Values are *frozen* as follows: texts, bytes, numbers, booleans and None stay as they are. A list, tuple,
  * dict or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis,
- * which never equals the value.
+ * which counts as changed.
  * Trust: none in the value. A metaclass or `learn` may run Python code, which may change the value being read.
  * So every object is owned while it is read, every index is checked, and an inconsistent value becomes an
  * Ellipsis. */
@@ -13,7 +13,7 @@ enum { LEVELS_MAX = 32 }; /* The maximum depth of a value, because a thread's st
 typedef struct {
     const module_state *state;
     PyObject *kinds; /* A dict that maps a type to whether it is a plain model. */
-    PyObject *learn; /* Returns whether a type that is not in `kinds` is a plain model. */
+    PyObject *learn; /* A function that decides this for a type that is not in `kinds`. */
     /* True if the item is deeper than LEVELS_MAX. Its rest is then not read, because the item may contain itself. */
     bool is_deep;
 } freezing;
