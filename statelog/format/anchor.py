@@ -23,7 +23,7 @@ class Anchor(NamedTuple):
     Attributes:
         store_id: the id of the store from which the anchor was taken.
         lsn: the LSN of the last record of the history, or 0 if the store was empty.
-        chain: the chain digest of that record, which covers all records up to it.
+        chain: the chain digest of the last record, which covers the whole history.
     """
 
     store_id: bytes

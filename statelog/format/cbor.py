@@ -254,7 +254,7 @@ def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
 
 
 def payload_of(value: object) -> tuple[str, Any] | None:
-    """Return the name of a value's codec and the encoded payload, or None if the value needs no codec."""
+    """Return the name of a value's codec and the payload that the codec makes, or None if the value needs no codec."""
     codec = None if type(value) in _encoders else _codec_of(type(value))
     return None if codec is None else (codec[0], codec[1](value))
 
@@ -314,8 +314,8 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
         value: None, bool, int, float, str, bytes, list, dict, tuple, set, frozenset, datetime, UUID, Decimal, a type of
             `everyday`, or a type given to `register_codec`. Subclasses are refused, because they could not be restored.
         path: the name of `value` in errors.
-        depth: the number of lists and dicts around `value` that `path` names.
-        around: the number of further lists and dicts around `value`.
+        depth: the number of lists and dicts around `value` that `path` includes.
+        around: the number of lists and dicts around `value` that `path` does not include.
 
     Raises:
         ValueTypeError: the type is not listed above, a NaN is in a set or a key, or a text has a lone surrogate.

@@ -199,7 +199,7 @@ def _decode_array(payload: Any) -> Any:
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
-    )  # This branch is needed because `frombuffer` does not accept empty bytes.
+    )  # `frombuffer` does not accept empty bytes.
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
         message = "it has a number that is not the code point of a character"
         raise ValueError(message)

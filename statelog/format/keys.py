@@ -126,7 +126,7 @@ def encode_tombstone_key(id_digest: bytes) -> bytes:
 
 
 def encode_thread_event_key(thread: int, lsn: int) -> bytes:
-    """Return the key of a record of a thread that is not a checkpoint."""
+    """Return the key of a thread's record that is not a checkpoint."""
     return _EVENT.pack(b"e", thread, lsn)
 
 
@@ -146,7 +146,7 @@ def decode_redacted_thread(key: bytes) -> int:
 
 
 def decode_redacted_page(key: bytes, payload: bytes) -> dict[int, int]:
-    """Return the states of the records on a page, by ascending LSN."""
+    """Return the redaction state of each record on a page, by ascending LSN."""
     first = _EVENT.unpack(key)[2] * RECORDS_PER_PAGE
     return {first + offset: state for offset, state in zip(payload[::2], payload[1::2], strict=True)}
 

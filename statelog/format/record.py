@@ -344,7 +344,7 @@ def contents_digest(body_digest: bytes, identities: bytes) -> bytes:
 
 
 def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, contents: bytes) -> bytes:
-    """Return the chain digest, from the contents digest."""
+    """Compute a record's chain digest from its contents digest."""
     state = _CHAIN_START.copy()
     type_, flags = stored_type(type_, flags), flags & FLAG_CONTINUES
     state.update(_CHAINED.pack(FORMAT_VERSION, type_, flags, lsn, time_us, previous, contents))
@@ -461,12 +461,12 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
 
 
 def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
-    """Return the contents digest, which the chain covers, that a record had when it was written."""
+    """Return the contents digest that a record had when it was written. The chain covers this digest."""
     return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
 
 
 def _digests(record: Record, rows: Rows) -> tuple[bytes, bytes]:
-    """Return the part digest of a record's body, and its contents digest. If nodes were vacuumed, the first is missing.
+    """Return the part digest of a record's body (empty if nodes were vacuumed), and the record's contents digest.
 
     Args:
         record: the record.

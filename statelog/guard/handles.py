@@ -428,7 +428,7 @@ def _base64_forms_of(data: bytes) -> list[tuple[bytes, bytes]]:
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
             # Other bytes may come before and after the value. Only the base64 characters that depend on the value
-            # alone are certain. One more character at each end has some bits of the value.
+            # alone are certain. One more character at each end contains some bits of the value.
             size = before + len(data)
             whole = encode(b"\0" * before + data + b"\0" * (-size % 3))
             core = whole[(0, 2, 3)[before] : len(whole) - (0, 3, 2)[size % 3]]

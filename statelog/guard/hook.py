@@ -38,7 +38,7 @@ def redaction_of(rule: str, fingerprint: str) -> bytes:
 
 
 def rule_of_whole(data: bytes, detector: Detector) -> str | None:
-    """Return the rule, or the handle, of a value that is a secret as a whole. None for a handle or a redaction."""
+    """Return the rule or handle by which a whole value is a secret, or None, also for a handle or a redaction."""
     handles = detector.handles
     if handles is not None and (found := handles.find(data)) and found[0].end - found[0].start == len(data):
         return found[0].rule

@@ -385,9 +385,9 @@ class TextFinder:
         return None if nearest is None else Text((channel, nearest), *texts[nearest])
 
     def _take_nearest(self, path: Path, hash: int, taken: Taken) -> int | None:
-        """Return the position, nearest to a path, of a text with this hash that no other row has taken.
+        """Return the position of the text with this hash that is nearest to `path`, and mark the text as taken.
 
-        Mark it as taken.
+        Skip texts that another row has taken.
         """
         position = int(path[-1])
         places = self._positions[path[:-1]].get(hash, ())

@@ -85,7 +85,7 @@ _GROWTH: Final = 8
 """The factor by which each further read asks for more rows than the previous read."""
 _BASE_S: Final = "(SELECT value FROM meta WHERE name = 'base_s')"
 # A statement with LIMIT and bm25() takes two thirds of the time of ORDER BY rank, for which FTS5 prepares and sorts
-# another statement. Only the places of the best rows are read. The LEFT JOIN shows if a damaged index lacks a row.
+# a second statement. Only the places of the best rows are read. The LEFT JOIN shows if a damaged index lacks a row.
 _BEST: Final = f"""
     SELECT score, number, docs.source, docs.version, docs.item, docs.hash, docs.time_s + {_BASE_S},
         sources.kind, sources.thread, sources.branch, sources.path
