@@ -645,7 +645,7 @@ class Thread(Written[S, W]):
     def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
         """Find the target as if `shown` were the head.
 
-        Negative versions count from `shown`. A time or tag that names a later checkpoint selects `shown`.
+        Negative versions count from `shown`. A time after that of `shown` selects `shown`.
         """
         line = self.checkout(shown.branch)
         if type(target) is int:
@@ -657,7 +657,8 @@ class Thread(Written[S, W]):
             return line.at(version)
         found = line.at(target)
         is_above = event_of(found).branch == event_of(shown).branch and found.version > shown.version
-        return shown if is_above and not isinstance(target, Checkpoint) and found.id != target else found
+        is_named = isinstance(target, Checkpoint) or found.id == target
+        return shown if is_above and not is_named and target not in line.tags() else found
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:
         from statelog.store.targets import Line, find_checkpoint

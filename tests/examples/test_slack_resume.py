@@ -202,6 +202,7 @@ def test_many_processes_at_once_leave_a_whole_conversation(start, path, endpoint
     assert len(endpoint.requests) == 5
 
 
+@pytest.mark.soak
 def test_workers_without_a_shared_disk_answer_each_event_once(start, run, tmp_path, endpoint):
     """Two machines, kills between them; the conversation lies in a fleet."""
     pytest.importorskip("zstandard")
@@ -246,7 +247,7 @@ def test_a_process_killed_while_it_posts_is_finished_by_the_next(start, run, pat
     assert len(endpoint.requests) == 3
 
 
-@pytest.mark.parametrize("commit", range(1, 7))
+@pytest.mark.parametrize("commit", [1, 4, *(pytest.param(nth, marks=pytest.mark.soak) for nth in (2, 3, 5, 6))])
 def test_a_process_killed_at_any_commit_is_finished(run, path, endpoint, commit):
     killed, _ = run(event(1), STATELOG_FAULT=f"commit.after_delivery:{commit}:kill")
     assert run(event(2)) == (0, "")
@@ -280,7 +281,7 @@ def test_a_task_whose_writes_are_stored_and_not_applied_is_finished(path, endpoi
     assert len(endpoint.requests) == len(endpoint.posts) == 2
 
 
-@pytest.mark.parametrize("status", [503, 302])
+@pytest.mark.parametrize("status", [503, pytest.param(302, marks=pytest.mark.soak)])
 def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path, endpoint, status):
     endpoint.status = status
     code, said = run(event(1))

@@ -43,7 +43,11 @@ def start(*arguments, fault=""):
 @pytest.mark.parametrize(
     ("point", "occurrence", "durability"),
     # There are fewer commits, because writes share them, especially if no step waits for the one before.
-    [*[(*fault, "sync") for fault in FAULTS], *[(point, -(-nth // 4), "async") for point, nth in FAULTS[1::4]]],
+    [
+        *[(*fault, "sync") for fault in FAULTS[::2]],
+        *[pytest.param(*fault, "sync", marks=pytest.mark.soak) for fault in FAULTS[1::2]],
+        *[(point, -(-nth // 4), "async") for point, nth in FAULTS[1::4]],
+    ],
 )
 def test_a_killed_run_is_continued(tmp_path, point, occurrence, durability):
     path = tmp_path / "s"

@@ -188,7 +188,11 @@ def test_ids_out_of_order_show_the_greatest(saver):
         }
         saver.put(place, {**checkpoint, "versions_seen": {}}, {"source": "loop", "step": number}, {"x": number})
         made[number] = checkpoint
-    assert saver.get_tuple(config()).checkpoint["id"] == "id-5" == saver.store.thread("t").head.id
+    thread = saver.store.thread("t")
+    assert saver.get_tuple(config()).checkpoint["id"] == "id-5" == thread.head.id
+    thread.tag("later", "id-3")
+    assert thread.at("later").id == thread.at("id-3").id == thread.at(thread.at("id-3")).id == "id-3"
+    assert thread.at(thread.at("id-3").time).id == "id-5"
 
 
 def test_checkpoints_of_a_subgraph_do_not_change_the_head_of_the_graph(saver):

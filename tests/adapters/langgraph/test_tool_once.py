@@ -118,7 +118,13 @@ def ended(process):
     return process.returncode, errors
 
 
-@pytest.mark.parametrize(("dies_at", "way"), [*((place, "sync") for place in PLACES), (PLACES[1], "async")])
+@pytest.mark.parametrize(
+    ("dies_at", "way"),
+    [
+        *((place, "sync") for place in PLACES if place != "behind the run"),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in [("behind the run", "sync"), (PLACES[1], "async")]),
+    ],
+)
 def test_a_killed_tool_has_paid_once_and_its_answer_is_in_the_conversation(tmp_path, start, dies_at, way):
     kills = len(dies_at.split(","))
     codes = [ended(start(dies_at, way))[0] for _process in range(kills + 1)]

@@ -48,7 +48,7 @@ class Run:
         return self.at
 
 
-@pytest.fixture(params=["commit", "interval"])
+@pytest.fixture(params=["commit", pytest.param("interval", marks=pytest.mark.soak)])
 def saver(request, tmp_path):
     with StatelogSaver.open(tmp_path / "s", durability=request.param) as opened:
         yield opened
