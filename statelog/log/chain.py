@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
-    """Return a record, the chain digest before it, and its own chain digest.
+    """Return a record, with `previous_chain` set, and its own chain digest.
 
-    The chain is computed from the nearest earlier record that stores it, which is one of the last `CHAINED_EVERY`.
+    The chain is computed from the nearest earlier record that stores it, which is at most `CHAINED_EVERY` records back.
 
     Args:
         get_log: returns the record of an LSN, or None.

@@ -140,7 +140,7 @@ def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
 
 
 def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
-    """Return the first fields of a checkpoint event whose parent is `parent`, up to the parent link and jump pointer.
+    """Return the first fields of the event of a child of `parent`, with the parent link, jump pointer and depths.
 
     Jump pointers are those of a skew-binary list (Myers 1983): the jump of a checkpoint leads to its parent, or to the
     jump target of the parent's jump target. If retention has removed a checkpoint that is needed to find the jump

@@ -133,7 +133,7 @@ def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
-    """Return a record, the chain digest before it, and its own chain digest."""
+    """Return a record, with `previous_chain` set, and its own chain digest."""
     found = read_chained(view.transaction.get_log, lsn)
     if found is None:
         raise missing("record", lsn)

@@ -112,7 +112,8 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with ReadTransaction(file):  # Raises an error if the store is closed. After an earlier compaction, opens its file.
+    # Beginning a transaction raises if the store is closed. After an earlier compaction, it opens the new file.
+    with ReadTransaction(file):
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
@@ -166,7 +167,7 @@ def compact_file(
                 filling.fill()
                 if filling.is_current:
                     break
-            timeout_s = file.lock_timeout_s  # Take the locks in the same order as an opening does.
+            timeout_s = file.lock_timeout_s  # Take the locks in the same order as an opening, to avoid a deadlock.
             with file.write_lock, file.locks.moving(timeout_s), file.locks.writing(timeout_s):
                 file.locks.file.check()
                 filling.complete()
@@ -339,7 +340,7 @@ class _EntryCopier:
     def row(self, key: bytes | memoryview, value: bytes | memoryview) -> bytes | memoryview:
         """Return the value of an `index` or `meta` row in the form that the new file stores.
 
-        If the key changes, raise CorruptionError for a damaged old value.
+        If the store gets a new key, raise CorruptionError for a damaged old value.
         """
         if self._mac is None:
             return value

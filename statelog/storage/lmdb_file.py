@@ -194,7 +194,7 @@ class LmdbFile:
         active_transactions: the transactions that are open, or about to begin.
         is_shut: whether transactions must not begin, because LMDB is closed, or is being reopened or resized.
         is_forked: whether this object is a forked child's copy of its parent's object.
-        gate: the lock that a thread holds while it shuts the gate. A thread that needs `write_lock` too takes that
+        gate: the lock that a thread holds while it shuts the gate. A thread that needs both locks takes `write_lock`
             first.
         write_lock: the lock that the writing thread holds, from before its transaction begins until the outcome of its
             commit is recorded.

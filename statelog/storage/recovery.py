@@ -1,4 +1,4 @@
-"""Recovers a store that was not closed when it is next opened: restores its durable snapshot, and replays the WAL.
+"""Recovers a store that was not closed: the next opening restores its durable snapshot, and replays the WAL.
 
 Recovery does the same after a killed process and after a power failure. Every acknowledged commit is in the snapshot or
 in the WAL, and recovery uses nothing else. If recovery is interrupted, the next opening starts it again, because
@@ -62,7 +62,7 @@ _REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
 
 
 class UnrecoveredError(Exception):
-    """Raised when a store is opened read-only that was not closed and that no process has open."""
+    """Raised if a read-only opening finds that the store was not closed and that no writing process has it open."""
 
 
 def is_unclean(path: Path, descriptor: int) -> bool:

@@ -174,8 +174,8 @@ def _find(real: Path) -> RegisteredFile | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StoreReplacedError: this process has the file open that was at this path, but the file was moved away, or was
-            replaced and is still in use. Facts: path.
+        StoreReplacedError: the path used to lead to a file that this process has open. That file was moved away, or it
+            was replaced and is still in use. Facts: path.
     """
     former = _by_path.get(real)
     try:

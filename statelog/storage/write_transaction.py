@@ -150,7 +150,7 @@ class WriteTransaction(ReadTransaction):
 
     @property
     def snapshot_id(self) -> int:  # type: ignore[override]  # The id follows from the number of changes.
-        """The number of the commit against whose free list pages are checked when they are read, or 0 for no check."""
+        """The number of the commit whose free list is used to check the pages that are read, or 0 for no check."""
         # After a change, this transaction may use pages that were free in the previous snapshot, so nothing is checked.
         return 0 if self.changes else self.number - 1
 

@@ -128,7 +128,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
     """Write an empty store into `temporary`, and flush it."""
-    created_us = max(time.time_ns() // 1000, 1)  # The clock may show a time before 1970, which is not a valid time.
+    created_us = max(time.time_ns() // 1000, 1)  # The clock may show a time before 1970, which a header cannot store.
     header = encode_header(store_id=store_id, created_us=created_us, key=key)
     keep_standard_streams()
     environment = lmdb.open(

@@ -86,7 +86,7 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
 
 
 def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFullError:
-    """Return the error of a full store."""
+    """Return the error for a full store: its quota or the disk is full."""
     if disk_full:
         message = f"{path} cannot grow: the disk is full; reading, retention and deletion still work"
         return StoreFullError(message, path=str(path), full="disk")

@@ -72,13 +72,13 @@ class FileIdentity:
 
 
 def purged_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store in use whose file a purge has replaced."""
+    """Return the error for a store in use whose file was replaced by a purge."""
     message = f"{path} was purged of secrets while this process had it open: open it again"
     return StoreReplacedError(message, path=str(path))
 
 
 def replaced_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store in use whose file was removed or replaced."""
+    """Return the error for a store in use whose file was removed or replaced."""
     message = (
         f"{path} was replaced or removed while this process had it open, so this process no longer reads or writes it."
         " Close the store in every process that has it open, then open it again. To put a backup back, close the store"
@@ -97,7 +97,7 @@ def former_error(path: Path) -> StoreReplacedError:
 
 
 def lock_file_error(path: Path) -> StoreReplacedError:
-    """Return the error of a store whose other users have a different lock file open."""
+    """Return the error for a store whose other users have a different lock file open."""
     message = (
         f"{path}-lock is not in use, although another process has {path} open: it was removed or replaced, or"
         " that process runs an older release and has lost its locks. Close the store in every process, then open"

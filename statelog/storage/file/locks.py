@@ -333,7 +333,7 @@ def is_held(descriptor: int, lock: bytes) -> bool:
 
 
 def locked_error(path: Path, timeout_s: float) -> StoreLockedError:
-    """Return the error of a lock that another process did not release before the timeout."""
+    """Return the error for a lock that another process did not release before the timeout."""
     message = f"{path} was locked by another process for {timeout_s:g} s"
     return StoreLockedError(message, path=str(path), timeout_s=timeout_s)
 

@@ -88,7 +88,7 @@ def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
 
 
 def missing_error(path: Path) -> JournalMissingError:
-    """Return the error of a store that was not closed and has no WAL."""
+    """Return the error for a store that was not closed and has no WAL."""
     what = (
         "was not closed, and its journal {} is missing: the last commits, up to some seconds or megabytes, may"
         " be lost, and the file may be damaged; `statelog recover --without-journal` continues without the journal"
@@ -97,7 +97,7 @@ def missing_error(path: Path) -> JournalMissingError:
 
 
 def older_error(path: Path) -> FormatError:
-    """Return the error of a store that an older release has open, or did not close."""
+    """Return the error for a store that an older release has open, or did not close."""
     message = (
         f"{path} was not closed by an older release of statelog, or is still open in it: open it with that"
         " release, which"
@@ -107,7 +107,7 @@ def older_error(path: Path) -> FormatError:
 
 
 def removed_error(path: Path) -> JournalMissingError:
-    """Return the error of a store in use whose WAL was removed."""
+    """Return the error for a store in use whose WAL was removed."""
     what = (
         "has lost its journal {}, which was removed while the store is in use: nothing more is written; close the"
         " store, which writes every commit into the file, and open it again"
@@ -132,7 +132,7 @@ def _of_both(kind: type[Error], path: Path, what: str) -> Error:
 
 
 def broken_error(path: Path) -> StorageError:
-    """Return the error of a store after a failed flush."""
+    """Return the error for a store after a failed flush."""
     message = (
         f"{path}: a flush failed, and later writes may be lost: close the store in every process that"
         " has it open, and open it again"

@@ -34,7 +34,7 @@ _LOOK_S = 0.5
 """The time between two checks by a process with an open slot file that the file still exists."""
 
 _COUNT_S = 0.25
-"""The time after which a commit that is not counted in the file counts as unreached.
+"""After this time, an uncounted commit is taken to be from a process that does not share the file.
 
 Within this time, its process would have found the file if it could.
 """
@@ -161,7 +161,7 @@ class SlotFile:
         return self._is_unreached
 
     def gap(self, slots: kernels.WakeSlots) -> int:
-        """Return the number of log records that are not counted in the file. A commit counts them shortly after it."""
+        """Return the number of log records that are not counted in the file. A commit is counted just after it ends."""
         noted = slots.noted()
         gap = (self.last_lsn() - noted) % _COUNTS
         return gap - _COUNTS if gap >= _COUNTS // 2 else gap

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
-"""How long a waiter gives an uncounted commit to be counted in the file. It then polls every `_DOUBT_SLICE_S`."""
+"""How long a waiter waits for a commit to be counted in the file. During this time, it polls every `_DOUBT_SLICE_S`."""
 
 STALE_MS = 1000
 """The time in milliseconds after which wake-ups skip a waiter that has not renewed its slot."""

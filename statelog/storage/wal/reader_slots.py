@@ -90,7 +90,7 @@ class ReaderSlots:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Count a snapshot as open while the `with` block, which begins and ends its transaction, runs.
+        """Count a snapshot as open while the `with` block runs. The block begins the snapshot's transaction.
 
         Some slots are kept free, so that commits and short reads work even if the maximum number of snapshots is open.
 

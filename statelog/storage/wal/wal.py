@@ -55,7 +55,7 @@ _PAGE_SIZE_BYTES = 4096
 _SESSION_SIZE_BYTES = 16
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
-"""How many times `_FLUSH_SLICE_S` a flush waits for the flush of another process, which may have been stopped."""
+"""How many times a flush waits `_FLUSH_SLICE_S` for the flush of another process, which may have been stopped."""
 
 
 class DetachedWal(NamedTuple):
@@ -390,7 +390,7 @@ class Wal:
         return self._broken_error()
 
     def clear_failure(self) -> None:
-        """Clear the mark of a failed flush, because the store was recovered or closed and its page cache is valid."""
+        """Clear the mark of a failed flush. The store was recovered or closed, so the page cache matches the disk."""
         if self.shared_state is not None:
             self.shared_state.is_broken = 0
 
