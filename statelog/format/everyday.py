@@ -4,7 +4,7 @@ A value is stored as tag 27 with a name that begins with `statelog/`, and a payl
 not know the name refuses it, like any unknown codec.
 
 Classes are recognised by name, and a module is imported when one of its values is decoded. So numpy, pydantic and rare
-modules of Python cost nothing until they are used.
+Python modules cost nothing until they are used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PREFIX = "statelog/"
-"""The prefix of the names of these codecs. Codecs of users must not have it."""
+"""The prefix of the names of these codecs. User codecs must not have this prefix."""
 
 PAIRS = "statelog/pairs"
 """The codec name of a dict with a key that is not a text. The payload is a list [key, value, key, value, ...] in the

@@ -149,7 +149,7 @@ class Refusals(NamedTuple):
             self.locate(member, f"{path}[{_shown(key)}]", depth + 2)
 
     def _locate_comparable(self, value: Any, path: str, depth: int, what: str) -> None:
-        """Raise an error for an element of a set, or a key of a dict, that is too large or equals another one."""
+        """Raise an error for an element of a set, or a key of a dict, that is too large or has a duplicate."""
         for element in value:
             if holds_nan(element):
                 _refuse(path, element, f" NaN as {what} (NaN is not equal to itself)")

@@ -62,7 +62,7 @@ class Redactor:
     """Redacts or refuses secrets and other values that a store must not contain.
 
     Args:
-        detector: decides what is a secret.
+        detector: decides what counts as a secret.
     """
 
     on_write: Checks | None = None

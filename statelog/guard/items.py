@@ -32,7 +32,7 @@ _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque", b"\x74statelog/quarantined"))
 """Encoded names of codecs whose payloads can be redacted.
 
-A secret value of another codec becomes a redaction as a whole.
+With any other codec, a secret value becomes a redaction as a whole.
 """
 
 
@@ -121,7 +121,8 @@ def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
     """Redact the secrets in bytes that are a text or msgpack.
 
     Raises:
-        SecretError: other bytes have a secret, and removing it would damage them, or the secret is in UTF-16 or UTF-32.
+        SecretError: the bytes are neither and have a secret, whose removal would damage them; or a secret is in UTF-16
+            or UTF-32.
     """
     if not redactor.may_hold(data):
         return redactor.redact_field(data, path)
@@ -160,7 +161,7 @@ class _Walker(ABC):
     @staticmethod
     @abstractmethod
     def text_of(item: bytes) -> str:
-        """Return the text of such an item, for paths."""
+        """Return the text of an item for which `is_string` returns True, for paths."""
 
     def _list(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         parts = [self._data[at:start]]
@@ -190,7 +191,7 @@ class _Cbor(_Walker):
 
     @staticmethod
     def text_of(item: bytes) -> str:
-        """Return the text of such an item, for paths."""
+        """Return the text of an item for which `is_string` returns True, for paths."""
         return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
 
     def head(self, at: int) -> tuple[int, int, int]:
@@ -373,7 +374,7 @@ class Msgpack(_Walker):
 
     @staticmethod
     def text_of(item: bytes) -> str:
-        """Return the text of such a value, for paths."""
+        """Return the text of a value for which `is_string` returns True, for paths."""
         first = item[0]
         start = 1 if first < 0xC0 else 1 + _WIDTHS.get(first, 0)
         return item[start:].decode("utf-8", "replace")

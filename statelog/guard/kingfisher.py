@@ -49,7 +49,7 @@ class KingfisherSecrets(Secrets):
         return True
 
     def find(self, text: bytes, *, is_text: bool = True) -> list[SecretSpan]:
-        """Return the secrets in a text in UTF-8, in order. No two overlap."""
+        """Return the secrets in a UTF-8 text, in order and without overlaps."""
         found = super().find(text, is_text=is_text)
         known = [range(each.start, each.end) for each in found]
         return apart([*found, *(each for each in self._find_of_kingfisher(text) if not _overlaps(each, known))])

@@ -68,7 +68,7 @@ _SAMPLES: Final = (
     b"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",  # These are the signatures of the token that jwt.io shows.
     b"TJVA95OrM7E2cBab30RMHrHDcEfxjoYZgeFONFh7HgQ",
 )
-"""Parts of credentials that their vendors publish for everybody."""
+"""Parts of sample credentials that vendors publish."""
 
 
 def _is_sample(text: bytes) -> bool:

@@ -255,7 +255,7 @@ class Secrets:
         return any_name and _name_hints().is_in(record)
 
     def find(self, text: bytes, *, is_text: bool = True) -> list[SecretSpan]:
-        """Return the secrets in a text in UTF-8, in order. No two overlap.
+        """Return the secrets in a UTF-8 text, in order and without overlaps.
 
         With `is_text=False`, a letter directly before a secret does not exclude the secret, because that byte may be a
         length or a type.
@@ -400,7 +400,7 @@ def replaced(data: bytes, found: Iterable[SecretSpan], replacement: Callable[[Se
 
     Args:
         data: the text.
-        found: the secrets in order. No two overlap.
+        found: the secrets, in order and without overlaps.
         replacement: called with each secret and its text, in order.
     """
     parts: list[bytes] = []

@@ -96,11 +96,11 @@ class Vectors:
         return True
 
     def names_field(self, _path: Path) -> bool:
-        """Return False."""
+        """Return False, because no field is declared to be a vector."""
         return False
 
     def look_at_name(self, _name: bytes, _path: Path) -> bool:
-        """Return False."""
+        """Return False, because names have no vectors."""
         return False
 
 

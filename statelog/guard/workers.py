@@ -1,4 +1,4 @@
-"""Calls functions of users in worker threads, so that a call that hangs can be abandoned."""
+"""Calls user functions in worker threads, so that a call that hangs can be abandoned."""
 
 from __future__ import annotations
 

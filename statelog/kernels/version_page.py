@@ -32,7 +32,7 @@ def page_append(payload: bytes, version: int, lsn: int, time_us: int) -> bytes:
     Skipped versions get entries of zeros, which mean that they have expired.
 
     Raises:
-        UsageError: ``version`` is not above the page's last version, or belongs on another page.
+        UsageError: ``version`` is not above the page's last version, or belongs on a different page.
     """
     scratch = take()
     output = scratch.output

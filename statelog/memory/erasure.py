@@ -39,9 +39,9 @@ class ForgetReport:
     sessions: list[str] = field(default_factory=list)
     """The ids of the threads of sessions."""
     threads: list[str] = field(default_factory=list)
-    """The ids of other threads."""
+    """The ids of the scope's other threads."""
     entries: list[str] = field(default_factory=list)
-    """The keys of other entries of the board."""
+    """The keys of the scope's other board entries."""
     runs: list[str] = field(default_factory=list)
     """The ids of durable runs."""
     items: list[str] = field(default_factory=list)

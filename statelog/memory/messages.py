@@ -29,7 +29,7 @@ def stored_message(message: Any) -> dict[str, Any]:
     becomes a dict of its fields.
 
     Raises:
-        UsageError: the message has another type.
+        UsageError: the message has an unsupported type.
     """
     core = sys.modules.get("langchain_core.messages")
     if core is not None and isinstance(message, core.BaseMessage):

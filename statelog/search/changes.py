@@ -63,7 +63,7 @@ class Added(NamedTuple):
 def texts_added(
     old: Tree | None, new: Tree, channels: Iterable[bytes] | None = None, keep: Callable[[str], bool] | None = None
 ) -> Iterator[Added]:
-    """Yield the texts that a dict has, and that another dict does not have at the same path.
+    """Yield the texts in the dict `new` that the dict `old` does not have at the same path.
 
     Args:
         old: the earlier dict; None for an empty one.
@@ -133,7 +133,7 @@ def _items_added(old: Tree | None, new: Tree) -> list[Item] | None:
 def _begins_with(new: Tree, old: Tree) -> bool:
     """Return True if the open nodes of two lists prove that `new` begins with all items of `old`.
 
-    The open node of a level has the digests of closed nodes. The node of the other list that begins at the same item
+    The open node of a level in `old` has the digests of closed nodes. The node in `new` that begins at the same item
     must begin with the same digests.
     """
     start = 0

@@ -237,7 +237,7 @@ class LogTexts:
         return self._made(kind, (0, 0), lsn, record.time_us, named)
 
     def _entry_before(self, event: EntryEvent) -> Tree | None:
-        """Return the previous value of the entry, or None if it no longer exists."""
+        """Return the previous value of the entry, or None if there was none or it cannot be read any more."""
         if not event.before:
             return None
         try:
