@@ -146,7 +146,9 @@ class MessageNotFoundError(NotFoundError):
 class NondeterminismError(UsageError):
     """A workflow differs from its record, because the code was changed during an open run.
 
-    The run has stopped. It continues with code that fits its record. Facts: run, place, recorded, called.
+    The run has stopped. It continues when a worker has code that matches its record.
+
+    Facts: run, place, recorded, called.
     """
 
 
@@ -345,7 +347,7 @@ class StoreReplacedError(StorageError):
 
     Facts: path.
 
-    The commit that first detects this may have been written to the former file.
+    The commit that first detects this may have been written to the old file.
     """
 
 

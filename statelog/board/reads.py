@@ -73,7 +73,8 @@ def read_entry(view: View, lsn: int) -> EntryRecord:
     if record.flags & FLAG_REDACTED:
         message = f"record {lsn} of the board was removed by retention"
         raise ExpiredError(message, lsn=lsn)
-    return EntryRecord(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # The index has only entries.
+    # The cast is safe, because the board's index and its events refer only to records of entries.
+    return EntryRecord(cast("EntryEvent", decode_event(record)), lsn, record.time_us)
 
 
 def find(view: View, board: int, key: str, now_us: int) -> EntryRecord | None:

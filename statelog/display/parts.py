@@ -46,14 +46,14 @@ def label(key: object) -> str:
 
 
 def size_of(value: Any) -> str:
-    """Return the number of members as text, such as `3 keys` or `1 item`."""
+    """Return the number of members as a string, such as `3 keys` or `1 item`."""
     noun = "key" if isinstance(value, Mapping) else "item"
     return f"{len(value):,} {noun}{'' if len(value) == 1 else 's'}"
 
 
 def leaf(value: object) -> str:
     """Return a value on one line."""
-    if isinstance(value, str | bytes):  # Cut the value before its repr, because it may have megabytes.
+    if isinstance(value, str | bytes):  # Cut the value before calling `repr`, because it may be megabytes long.
         more = len(value) - _TEXT_CHARACTERS_MAX
         shown = printable(repr(value[:_TEXT_CHARACTERS_MAX]))
         return f"{shown} … {more:,} more" if more > 0 else shown

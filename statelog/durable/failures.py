@@ -158,7 +158,7 @@ def _item_of(value: Any) -> tuple[bytes | None, bool]:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the text of an exception in a form that can be stored, or an empty text if its `__str__` fails."""
+    """Return the text of an exception in a form that can be stored, or an empty string if its `__str__` fails."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - `__str__` may need an attribute that is not set
@@ -390,7 +390,7 @@ def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
 
 
 def _set(error: BaseException, name: str, value: Any) -> None:
-    """Set an attribute without the `__setattr__` of the class, which may refuse, as in a frozen dataclass."""
+    """Set an attribute, bypassing the class's own `__setattr__`, which may raise (as in a frozen dataclass)."""
     with suppress(Exception):  # In the current class, the attribute may be a read-only property.
         BaseException.__setattr__(error, name, value)
 

@@ -49,9 +49,10 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) ->
 
 
 def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
-    """Return the number of an attempt for its parts. It is greater than that of any earlier part of the step.
+    """Return the attempt number for the parts that an attempt will stream.
 
-    A call that a crash ended has left no trace except its parts.
+    It is at least `attempt`, and greater than the attempt number of any part that the step has streamed before.
+    `attempt` alone may repeat a number: if a crash ended an earlier attempt, only its streamed parts were recorded.
     """
     held = _thread_of(store, run).state.get(STEPS)
     last = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)

@@ -270,15 +270,15 @@ class Fleet:
         Args:
             name: name of the store.
             path: a path without a file.
-            at: an LSN, or a time with its zone, within the last `keep_s`. Whole transactions up to
-                this point are restored. A time in the future means now.
+            at: an LSN, or a timezone-aware datetime, within the last `keep_s`. Whole transactions
+                up to this point are restored. A time in the future means now.
 
         Raises:
             UsageError: `at` is invalid, or is an LSN that is not shipped yet. Facts: argument,
                 value.
             StoreNotFoundError: the store does not exist.
             AlreadyExistsError: a file exists at `path`.
-            ExpiredError: `at` is older than the kept states. Facts: oldest.
+            ExpiredError: `at` is earlier than the oldest state that is kept. Facts: at, oldest.
             CorruptionError: see `open`.
         """
         check_path(path)

@@ -213,7 +213,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
 
     Raises:
         UsageError: `at` is invalid, or is an LSN after the end. Facts: argument, value.
-        ExpiredError: `at` is older than the kept states. Facts: oldest.
+        ExpiredError: `at` is earlier than the oldest state that is kept. Facts: at, oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
         ForgeryError: the history in the pieces and segments differs from the head's. Facts:
             object.

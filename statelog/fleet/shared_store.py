@@ -165,7 +165,8 @@ class Sharer(Follower):
         version = str(uuid.uuid4())
         appended = _KnownPosition(name, version, Cut(about.last, about.chain)), len(data)
         interrupt = self._turns.append(name, data, version)
-        # No call may follow the append, because an interrupt there could hide that it succeeded.
+        # Make no call between the append and this assignment. An interrupt in such a call could hide that the append
+        # succeeded.
         self._appended = appended
         return interrupt
 

@@ -316,6 +316,6 @@ def codec_named(name: str) -> Codec | None:
 
 
 def needs(name: str) -> str:
-    """Return the module that the codec called `name` needs, or an empty text."""
+    """Return the name of the module that the codec `name` needs. It is empty if the codec needs none or is unknown."""
     codec = _BY_NAME.get(name)
     return "" if codec is None else codec.module

@@ -100,7 +100,8 @@ def _name_of(text: str) -> str:
 
 
 def _file(text: str, media_type: str) -> Callable[[Request], Response]:
-    headers = {"cache-control": "private, max-age=31536000, immutable"}  # A changed text gets a new address.
+    # Caching forever is safe: the URL contains a hash of the contents, so changed contents get a new URL.
+    headers = {"cache-control": "private, max-age=31536000, immutable"}
     return lambda _request: Response(text, media_type=media_type, headers=headers)
 
 

@@ -6,7 +6,7 @@ A node is an object with a type `t`:
     {"t": "text", "v": text, "size": characters}       shorter than `size` if cut
     {"t": "bytes", "v": hexadecimal, "size": bytes}    likewise
     {"t": "list" | "tuple" | "set" | "frozenset", "size": items, "items": [node, ...]}
-    {"t": "dict", "size": members, "items": [[key, node], ...]}    "has_other_keys": True if a key is not a text
+    {"t": "dict", "size": members, "items": [[key, node], ...]}    "has_other_keys": True if a key is not a str
     {"t": "object", "name": constructor, "size": fields, "items": [[name, node], ...]}
     {"t": "other", "name": type, "v": text}            a date, a UUID, an object of a codec
     {"t": "quarantined", "check": name, "reason": text}
@@ -141,7 +141,7 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
     if isinstance(value, Constructed):
         return value.given[start : start + count]
     if isinstance(value, Mapping):
-        # If some keys are not texts, write all keys as literals, so that "1" and 1 look different.
+        # If some keys are not strings, write all keys as literals, so that "1" and 1 look different.
         name = _written_key if _has_other_keys(value, start, count) else str
         return [(name(key), value[key]) for key in islice(value, start, start + count)]
     items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # Sort, so that all answers agree.
@@ -149,7 +149,7 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
 
 
 def _has_other_keys(value: Any, start: int, count: int) -> bool:
-    """Return True if one of the `count` members from `start` on has a key that is not a text."""
+    """Return True if one of the `count` members from `start` on has a key that is not a str."""
     return isinstance(value, Mapping) and not all(isinstance(key, str) for key in islice(value, start, start + count))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def remembered(remember: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `Memory.remember` with a span."""
+    """Wrap `Memory.remember` in a span."""
 
     @wraps(remember)
     def remember_traced(self: Any, text: str, *, key: str | None = None, **more: Any) -> Any:
@@ -33,7 +33,7 @@ def remembered(remember: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recalled(recall: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `Memory.recall` with a span."""
+    """Wrap `Memory.recall` in a span."""
 
     @wraps(recall)
     def recall_traced(self: Any, query: str, **more: Any) -> Any:
@@ -46,7 +46,7 @@ def recalled(recall: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(get: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `Memory.get` with a span."""
+    """Wrap `Memory.get` in a span."""
 
     @wraps(get)
     def get_traced(self: Any, key: str, **more: Any) -> Any:
@@ -59,7 +59,7 @@ def read(get: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forgotten(forget: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `Memory.forget` with a span."""
+    """Wrap `Memory.forget` in a span."""
 
     @wraps(forget)
     def forget_traced(self: Any, key: str) -> Any:
@@ -70,7 +70,7 @@ def forgotten(forget: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def remembered_on_loop(remember: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `statelog.aio.Memory.remember` with a span. If `embed` is not async, `Memory.remember` makes the span."""
+    """Wrap `statelog.aio.Memory.remember` in a span. If `embed` is not async, `Memory.remember` makes the span."""
 
     @wraps(remember)
     async def remember_traced(self: Any, text: str, *, key: str | None = None, **more: Any) -> Any:
@@ -85,7 +85,7 @@ def remembered_on_loop(remember: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recalled_on_loop(recall: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `statelog.aio.Memory.recall` with a span, as `remembered_on_loop` does for `remember`."""
+    """Wrap `statelog.aio.Memory.recall` in a span. If `embed` is not async, `Memory.recall` makes the span."""
 
     @wraps(recall)
     async def recall_traced(self: Any, query: str, **more: Any) -> Any:

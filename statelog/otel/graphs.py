@@ -88,9 +88,10 @@ def _key(config: Any, interrupt: Any) -> tuple[str, str, str]:
 
 
 class _Invocation:
-    """Identifies a call of a graph by the runtime that LangGraph makes for each call.
+    """Identifies one call of a graph by the runtime object that LangGraph creates for each call.
 
-    LangGraph stores an answer several times in one call: for the graph and for its tasks.
+    LangGraph stores the answer to an interrupt several times during a call: for the graph and for its tasks. With this
+    identity, only the first of them emits a resume event.
     """
 
     def __init__(self, config: Any) -> None:

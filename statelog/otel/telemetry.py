@@ -80,7 +80,7 @@ class Telemetry:
         links: Sequence[Link] = (),
         shown: Callable[[BaseException], BaseException | None] = lambda error: error,
     ) -> Iterator[Span]:
-        """Make a new span the current span. An exception sets the span's status, with a text that the guard allows.
+        """Make a new span the current span. An exception sets the span's status, with text that the guard allows.
 
         `shown` gets the exception that was raised. It returns the exception to show, or None to show no error.
         """

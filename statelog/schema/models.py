@@ -59,7 +59,8 @@ def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict
     return {name: value for name, value in options.items() if name in known}
 
 
-# Accept field names as well as aliases, because stored values use field names and are written again after a change.
+# Accept field names as well as aliases. Stored values use field names, and a value that was read and changed is
+# validated again when it is written.
 _VALIDATE_OPTIONS = _supported(pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True})
 # `round_trip` leaves out computed fields. An instance of a subclass must keep its own fields, which needs
 # `serialize_as_any` before pydantic 2.13.

@@ -90,7 +90,7 @@ class StatelogCheckpointProvider(SqliteProvider):
 
 
 def _detect(path: str) -> Any:
-    """Return the provider for a location. CrewAI goes by the file's contents, not by its configuration."""
+    """Return the provider for a location. CrewAI chooses it by the file's contents, not by CrewAI's configuration."""
     place, is_ours = path.rpartition("#")[0], False
     with suppress(OSError), Path(place).open("rb") as file:
         is_ours = file.read(len(_STORE_BEGINS)).endswith(_STORE_BEGINS[-4:])

@@ -1,4 +1,4 @@
-"""Retention: expires old versions, redacts their events, and vacuums nodes that no version reaches any more.
+"""Retention: expires old versions, redacts their events, and vacuums nodes that no version reaches.
 
 Retention works in transactions of bounded size, while other threads commit. It expires each version that the policy
 does not keep: the entry leaves the index, the record is redacted, and its nodes are removed unless a kept version
@@ -106,7 +106,10 @@ class Collector:
         They are separate because a failed transaction runs again, perhaps with different LSNs.
         """
         self._late_lsn: int | None = None
-        """The LSN after which all versions are kept, because the expiring versions were chosen at that point."""
+        """The LSN after which all versions are kept, because the expiring versions were chosen at that point.
+
+        None until they are chosen.
+        """
         self._rewritten: set[int] = set()
         self._rewritten_within: frozenset[int] = frozenset()
         """The LSNs of the records in which the current transaction has kept marked nodes."""

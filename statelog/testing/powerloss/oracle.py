@@ -192,7 +192,10 @@ def _look_inside(
 
 _MEMORY_MAX = 4096
 _memory: dict[bytes, tuple[str, Contents]] = {}
-"""The results of `_inspect` by `raw_digest`. Many images have the same store on different pages."""
+"""The results of `_inspect`, keyed by `raw_digest`.
+
+Many images contain the same records and index entries, stored on different pages.
+"""
 
 
 def _inspect(store: Store) -> tuple[str, Contents]:

@@ -375,7 +375,7 @@ static int64_t refuse(void)
     return -1;
 }
 
-/* Apply the fault of a call that had an effect, and return the result of the call. */
+/* Apply a fault that strikes after the call has taken effect. Return the result that the caller sees. */
 static int64_t outcome(enum action action, int64_t result)
 {
     if (action == ACTION_KILL_AFTER) {

@@ -29,7 +29,10 @@ _PAGE = 16
 
 
 class ByIds:
-    """Yields the checkpoints of a namespace, greatest id first. Each `draw` goes on, and reads the store again."""
+    """Yields the checkpoints of a namespace, greatest id first.
+
+    Each call of `draw` continues where the previous one stopped, and reads the current state of the store.
+    """
 
     def __init__(self, namespace: str, before: str) -> None:
         """Begin with the greatest id in a namespace or, if `before` is not empty, with the greatest id below it."""

@@ -63,7 +63,10 @@ class _BranchCursor:
 
 
 class Ordered:
-    """Yields checkpoints in order. Each `draw` goes on where the last one ended, and reads the store again."""
+    """Yields checkpoints in order.
+
+    Each call of `draw` continues where the previous one stopped, and reads the current state of the store.
+    """
 
     def __init__(self, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._namespace = namespace

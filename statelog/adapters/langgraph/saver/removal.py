@@ -1,8 +1,9 @@
-"""Removes checkpoints. LangGraph no longer sees them, and they leave the file unless other checkpoints need them.
+"""Removes checkpoints. LangGraph no longer sees them. They are deleted from the file unless others need them.
 
-A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each
-branch whose head is removed gets an end marker, because a head cannot expire, except together with the checkpoint that
-called its graph. Then the checkpoints expire. In the end, nothing needs to be hidden any more.
+A crash after any step leaves a consistent state. First, one commit hides the checkpoints, and removes the pending
+writes of those that will expire. Then each branch whose head is removed gets an end marker, because a head cannot
+expire. (The exception is a head that expires together with the checkpoint that called its graph.) Then the checkpoints
+expire, and `write_sweep.py` removes the marks that hid them. A checkpoint that other checkpoints need stays hidden.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _name(found: FoundCheckpoint) -> str:
 
 
 def _served_by(codec: ValueCodec, found: FoundCheckpoint) -> str | None:
-    """Return the store's id of the checkpoint that called `found`'s graph. Older releases did not store this id."""
+    """Return the name of the checkpoint that called `found`'s graph. Older releases did not store this name."""
     parents = _metadata(codec, found).get("parents") if found.own.namespace else None
     return served_by(found.own.namespace, parents)
 

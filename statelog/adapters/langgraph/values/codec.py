@@ -400,13 +400,15 @@ class ValueCodec:
     def encode_metadata(
         self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = (), serves: str | None = None
     ) -> tuple[bytes, bytes | None]:
-        """Return the item for the checkpoint's metadata. If it cannot hold all metadata, return a second item with all.
+        """Return the item for the checkpoint's metadata, and None or a second item.
+
+        If the first item cannot hold all the metadata, the second item holds all of it.
 
         Args:
             metadata: LangGraph's metadata.
             thread_id: the id of the thread, for messages.
             needs: the DeltaChannels whose values need ancestors.
-            serves: the store's id of the checkpoint that called this checkpoint's graph.
+            serves: the name (`checkpoint_name`) of the checkpoint that called this checkpoint's graph.
         """
         of = f"of thread {thread_id!r}"
         more: dict[str, Any] = {NEEDS_KEY: [*needs]} if needs else {}
@@ -425,7 +427,7 @@ class ValueCodec:
             if len(item) <= _METADATA_SIZE_BYTES_MAX and metadata.keys().isdisjoint(_NATIVE):
                 return item, None
         except StatelogError:
-            pass  # A key is not a text, or a text has a lone surrogate: store all metadata serialised.
+            pass  # A key is not a str, or a str has a lone surrogate: store all metadata serialised.
         encoded = self.encode(dict(metadata), f"metadata {of}", (METADATA,))
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}

@@ -209,7 +209,7 @@ def caller_of(namespace: str, parents: Any) -> tuple[str, str] | None:
 
 
 def served_by(namespace: str, parents: Any) -> str | None:
-    """Return the store's id of the checkpoint that called the graph of a namespace with a task id.
+    """Return the name (`checkpoint_name`) of the checkpoint that called the graph of a namespace with a task id.
 
     Return None for a namespace without a task id, because all calls share it (`checkpointer=True`).
     """
@@ -243,7 +243,7 @@ def channel_name(channel: str) -> str:
     return str(channel) if is_itself else f"{_OURS}#{_digest(channel)}"
 
 
-# --- pending writes: their names have one length, so that those of a checkpoint are adjacent. The names are short,
+# --- pending writes: their names have one length, so that the names for one checkpoint are adjacent. Names are short,
 # because each commit of a write also writes the latest names ------------------------------------------------
 
 
@@ -258,7 +258,7 @@ def writes_prefix(place: CheckpointName) -> str:
 
 @lru_cache(maxsize=256)
 def checkpoint_prefix(namespace: str, id: str) -> str:
-    """Return the same as `writes_prefix`. The thread does not matter."""
+    """Return the `writes_prefix` of the checkpoint with this namespace and id. It does not depend on the thread."""
     time = bytes.fromhex(id[:8] + id[9:13]) if _UUID.match(id) else bytes(6)
     digits = _spell_with_digest(time + b"\0", namespace, id)
     return digits[:_TIME_WIDTH] + digits[_TIME_WIDTH + 1 : _TIME_WIDTH + 1 + _PLACE_WIDTH]
