@@ -96,7 +96,7 @@ SECRETS: dict[str, Callable[[Random], str]] = {
     "url-password": lambda r: _some(r, _ALNUM + "!*-_.$%(", 14),
     "named-secret": lambda r: _some(r, _ALNUM, 40),
 }
-"""A secret of each rule, by the name of the rule."""
+"""A secret of each rule, keyed by the name of the rule."""
 
 _AROUND = {
     "slack-webhook": "https://hooks.slack.com/services/{}",

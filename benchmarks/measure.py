@@ -116,7 +116,7 @@ def interleave(operations: Mapping[str, Operation], *, count: int) -> dict[str, 
     """Run every operation once to warm up. Then run them in turns, and reverse their order after each round.
 
     Args:
-        operations: the operations by the name of the side.
+        operations: the operations, keyed by the name of the side.
         count: the number of runs of each, which is rounded up to whole turns.
     """
     samples = {name: Samples() for name in operations}

@@ -41,10 +41,10 @@ _PROCESSOR_MAX = {
     f"board.list of {_LISTED}": 1.2,
     "state[...]": 0.9,
 }
-"""The maximum processor time with `interval`, relative to that of SQLite with synchronous=NORMAL."""
+"""The maximum processor time with `interval`, relative to SQLite with synchronous=NORMAL."""
 
 _WALL_MAX = {"commit of an int": 1.0, "board.set": 1.3}
-"""The maximum time with `commit`, relative to that of SQLite with synchronous=FULL."""
+"""The maximum time with `commit`, relative to SQLite with synchronous=FULL."""
 
 _OWN = "after an own commit"
 _WAITED = "after another process's answer"

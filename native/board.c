@@ -76,7 +76,7 @@ static bool take_null(sl_reader *in)
     return sl_item_open(in, &item) && item.shape == SL_ITEM_NULL;
 }
 
-/* Read a byte string or a text. Set `bytes` to NULL for a null item. */
+/* Read a byte string or a text string. Set `bytes` to NULL for a null item. */
 static bool take_string(sl_reader *in, sl_shape shape, const uint8_t **bytes, size_t *size)
 {
     sl_item item;

@@ -1,6 +1,6 @@
 /* Encodes the record of an event (of an entry or a lease) and its index changes (FORMAT.md 5 and 6).
  *
- * Trust: none in nodes. Numbers, texts and items are written unchecked, because the caller has made or checked them.
+ * Trust: none in nodes. Numbers, strings and items are written unchecked, because the caller has made or checked them.
  * Invariant (T6): the record and the index changes are those that the general path makes, byte for byte. See
  * tests/properties/test_entry_kernel.py. The kernel returns SL_FALLBACK if the value must be cut
  * into pieces, closes a chunk, or may be stored already. */

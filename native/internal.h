@@ -196,7 +196,7 @@ typedef struct {
 bool sl_item_open(sl_reader *in, sl_item *item);
 /* Read and check one whole item. On failure, `at` is the start of the innermost invalid item. */
 bool sl_item_skip(sl_reader *in);
-/* Skip a text item that was checked before, in constant time. */
+/* Skip a text string that was checked before, in constant time. */
 bool sl_text_skip(sl_reader *in);
 /* Check that `data` is exactly one valid item, and set `item` to its head. */
 bool sl_item_whole(const uint8_t *data, size_t size, sl_item *item);

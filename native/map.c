@@ -167,7 +167,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     m.is_open = false;
     m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
-    /* The locators of the levels precede those of the tail. */
+    /* The locators of the levels precede the tail's locators. */
     status = sl_copy_locators(&m.locators, (sl_reader){data, size, content_size}, (size_t)root.head.tail_locators_at,
                               home_lsn);
     while (status == SL_OK) {

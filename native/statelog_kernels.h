@@ -238,7 +238,7 @@ typedef struct {
     uint64_t locators_size;
     uint64_t list_count;
     uint64_t list_rows[SL_STEP_LISTS_MAX];               /* The rows of the roots of changed lists. */
-    /* The digests that the roots of these lists had before, and then that of the state's root. */
+    /* The previous digests of the roots of these lists, and then the previous digest of the state's root. */
     const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX];
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];

@@ -206,7 +206,7 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
     for (;;) {
         uint32_t seen = load(&page->changes);
         uint32_t serving = load(&page->serving);
-        /* This process slept so long that its ticket was passed like that of a dead waiter. */
+        /* This process slept so long that its ticket was passed like a dead waiter's ticket. */
         if ((int32_t)(serving - lock->ticket) > 0) {
             draw_ticket(page, lock);
             continue;

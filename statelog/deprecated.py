@@ -131,7 +131,7 @@ def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         module: the name of the module.
-        names: the new names by the old names.
+        names: maps old names to new names.
     """
 
     def get(name: str) -> Any:

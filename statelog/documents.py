@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def iso(time: datetime | None) -> str | None:
-    """Return a time as ISO 8601 text, or None for None."""
+    """Return a time in ISO 8601 format, or None for None."""
     return None if time is None else time.isoformat()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESSES: Final = ("url", "value", "path", "reason")
-"""The facts that may be addresses."""
+"""The facts that may be URLs."""
 _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "target")
 """The facts that are names, which programs use. Only secrets that a guard's rules find are hidden in these facts."""
 
@@ -26,7 +26,7 @@ _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "
 class StatelogError(Exception):
     """The base class of all errors of statelog.
 
-    The message and the facts hide passwords in addresses.
+    The message and the facts hide passwords in URLs.
 
     Args:
         message: one line for a person.

@@ -1,8 +1,7 @@
-"""Redacts messages and output: hides passwords, keys and signatures in addresses, and secret values.
+"""Redacts messages and output: hides passwords, keys and signatures in URLs, and secret values.
 
-Every error of this library hides secrets of addresses in its message (`errors.py`). The command line hides them in
-errors of other libraries. Code with a complete address uses `redacted_url`, because the end of an address within a text
-is uncertain.
+Every error of this library hides secrets of URLs in its message (`errors.py`). The command line hides them in errors of
+other libraries. Code that has a complete URL uses `redacted_url`, because the end of a URL within a text is uncertain.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
     from logging import Logger, LogRecord
 
 HIDDEN: Final = "***"
-"""The text that replaces a secret in an address."""
+"""Replaces a secret in a URL."""
 
 HIDDEN_VALUE: Final = "**********"
-"""The text that replaces a secret value, as in pydantic."""
+"""Replaces a secret value, as in pydantic."""
 
 # The patterns are not compiled here, because most processes use none. `re` compiles and caches a pattern on first use.
 _SCHEME = r"(?i)\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)"
@@ -83,9 +82,9 @@ def _redact_record(record: LogRecord) -> bool:
 
 
 def redacted_url(url: object) -> str:
-    """Return an address for messages, without its password and its parameters' values, which may be secrets.
+    """Return a URL for messages, without its password and its parameters' values, which may be secrets.
 
-    The user name is kept if a password follows it, and in addresses of Postgres. In a malformed address, more than the
+    The user name is kept if a password follows it, and in URLs of Postgres. In a malformed URL, more than the
     password may be hidden, because a password may contain `@`, `/`, `?`, `#` or spaces that are not percent-encoded.
     """
     if not isinstance(url, str):
@@ -115,7 +114,7 @@ def redacted_url(url: object) -> str:
 
 
 def _redacted_without_scheme(url: str) -> str:
-    """Redact an address for messages that lacks a scheme or its slashes. It may begin with a login."""
+    """Redact a URL that lacks a scheme or its slashes, for messages. It may begin with a login."""
     login, at, rest = url.rpartition("@")
     if not at or ":" not in login or login.startswith(("/", ".", "~")):  # This is a path, not a login.
         return redacted(url)
@@ -132,7 +131,7 @@ def _shown_login(login: str, *, is_postgres: bool) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return `text` without the secrets in addresses and in settings such as `password=...`.
+    """Return `text` without the secrets in URLs and in settings such as `password=...`.
 
     The redactions of a guard stay: `password=[REDACTED field 3e4f5a6b]`.
     """

@@ -151,7 +151,7 @@ REMOVE_ALL = Remove("statelog:all")
 
 
 _STRINGS = (2, 3)
-"""The major types of CBOR for bytes and texts."""
+"""The major types of CBOR for byte strings and text strings."""
 
 _new = tuple.__new__
 """A constructor of named tuples that skips their `__new__` in Python."""
@@ -217,7 +217,7 @@ class Prepared(NamedTuple):
 class _MadeInPython:
     """A write whose result may contain a secret that the write itself does not contain.
 
-    A user's function makes the result, or two texts are joined.
+    A user's function makes the result, or two strings are joined.
     """
 
     __slots__ = ("_redact", "_write", "channel", "spec")
@@ -311,7 +311,7 @@ class Reducer(_Value):
 
     @property
     def spec(self) -> str:
-        """The text that a store keeps for the reducer, such as `add`, `upsert:id` or `python:module.name`."""
+        """The string that a store keeps for the reducer, such as `add`, `upsert:id` or `python:module.name`."""
         if self.name == "python":
             return f"python:{self.label}"
         return f"{self.name}:{self.parameter}" if self.parameter else self.name
@@ -579,7 +579,7 @@ def from_annotation(candidate: object) -> Reducer | None:
 
 
 def from_spec(spec: str) -> Reducer:
-    """Return the reducer for the text that a store keeps. For a user's reducer, the result lacks the function."""
+    """Return the reducer for the `spec` that a store keeps. For a user's reducer, the result lacks the function."""
     name, _, parameter = spec.partition(":")
     if name == "python":
         return Reducer("python", label=parameter)

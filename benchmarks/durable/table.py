@@ -183,4 +183,4 @@ ROWS: dict[str, Row] = {
     "queue": measure_queue,
     "suspended": measure_suspended,
 }
-"""The rows by their names for `--row`."""
+"""The rows, keyed by their names for `--row`."""

@@ -62,7 +62,7 @@ class Replica:
     Attributes:
         database: the file.
         bucket: the bucket.
-        endpoint: the address of the bucket's server.
+        endpoint: the URL of the bucket's server.
         sync_ms: the time after a commit until it begins to be shipped. Litestream's default is a second.
     """
 

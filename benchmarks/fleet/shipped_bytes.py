@@ -96,7 +96,7 @@ def _write(writers: list[Callable[[dict[str, Any]], object]], kinds: list[str], 
 
 
 def _sent(asked: Iterable[Asked]) -> dict[str, int]:
-    """Return the sent bytes by kind of object, which is the second part of an object's name."""
+    """Return the sent bytes, keyed by kind of object, which is the second part of an object's name."""
     found: dict[str, int] = {}
     for each in asked:
         part = "/".join(each.path.split("/")[2:3])

@@ -25,4 +25,4 @@ ROWS: dict[str, Row] = {
     "share": shared_store.measure_share,
     "requests": commits.measure_requests,
 }
-"""The rows by their names for `--row`."""
+"""The rows, keyed by their names for `--row`."""

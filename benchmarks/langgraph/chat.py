@@ -37,7 +37,7 @@ _LISTED = 10
 _PUTS_PER_REPEAT = 8
 
 _Times = dict[str, float]
-"""Median times in microseconds by saver."""
+"""Median times in microseconds, keyed by saver."""
 
 _Chat = TypedDict("_Chat", {"messages": Annotated[list[Any], add_messages]})  # noqa: UP013 - hints must be values
 

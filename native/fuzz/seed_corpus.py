@@ -91,7 +91,7 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def short_record(nodes: dict[int, tuple[int, bytes, bytes]], *, is_chained: bool = False) -> bytes:
-    """Return a vacuumed record that has only these nodes, by number. The numbers in its rows have two bytes."""
+    """Return a vacuumed record that has only these nodes, keyed by number. The numbers in its rows take two bytes."""
     rows, end = b"", 0
     for number, (kind, content, locators) in nodes.items():
         content_end, end = end + len(content), end + len(content) + len(locators)
@@ -349,7 +349,7 @@ VECTORS = {
 
 
 def corpus() -> dict[str, bytes]:
-    """Return the seeds by their paths in the corpus directory."""
+    """Return the seeds, keyed by their paths in the corpus directory."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
     seeds |= {f"node/chunk_{name}": node_input(node, is_root=False) for name, node in CHUNKS.items()}
     seeds |= {f"node/root_{name}": node_input(node, is_root=True) for name, node in ROOTS.items()}

@@ -1,6 +1,6 @@
 /* Checks whether values have changed since they were serialised, without serialising them again.
  *
- * Values are *frozen* as follows: texts, bytes, numbers, booleans and None stay as they are. A list, tuple,
+ * Values are *frozen* as follows: str, bytes, numbers, booleans and None stay as they are. A list, tuple,
  * dict or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis,
  * which counts as changed.
  * Trust: none in the value. A metaclass or `learn` may run Python code, which may change the value being read.

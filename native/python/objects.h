@@ -44,11 +44,11 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
 
-/* The maximum length in characters of a text that may cache its UTF-8 bytes. A non-ASCII text caches them when
- * they are requested, which large texts should not do. */
+/* The maximum length in characters of a str that may cache its UTF-8 bytes. A non-ASCII str caches them when
+ * they are requested, which a large str should not do. */
 enum { SL_KEPT_TEXT_MAX = 256 };
 
-/* Get the UTF-8 bytes of a text. `owned` is a new object that contains the bytes, or NULL if the text itself does.
+/* Get the UTF-8 bytes of a str. `owned` is a new object that contains the bytes, or NULL if the str itself does.
  * Return false, without an error, for a lone surrogate. */
 static inline bool utf8_of(PyObject *text, view *bytes, PyObject **owned)
 {

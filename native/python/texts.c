@@ -7,7 +7,7 @@
 
 enum { MAJOR_TEXT = 3, LEVELS_MAX = 200, ADDITIONAL_64 = 27 };
 
-/* Get the UTF-8 bytes of an item that consists of `prefix` and a CBOR text. Return false for any other item. */
+/* Get the UTF-8 bytes of an item that consists of `prefix` and a CBOR text string. Return false for any other item. */
 static bool text_of(PyObject *item, view prefix, view *text)
 {
     view bytes;

@@ -750,7 +750,7 @@ class SessionCalls:
         return await self._runner.run(self._session.messages)
 
     async def summary(self) -> str | None:
-        """Return return the text of the last summary, or None. See `statelog.memory.Session.summary`."""
+        """Return the text of the last summary, or None. See `statelog.memory.Session.summary`."""
         return await self._runner.run(lambda: self._session.summary)
 
     async def window(self, *, tokens: int, count: Callable[[Message], int] = estimate_tokens) -> list[Message]:

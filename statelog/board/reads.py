@@ -193,7 +193,7 @@ class Records(NamedTuple):
     data: bytes
     """Agents and encoded values of the plain records."""
     others: dict[int, EntryRecord]
-    """The records that are not plain, by their position in `rows`."""
+    """The records that are not plain, keyed by their position in `rows`."""
 
 
 _new = tuple.__new__

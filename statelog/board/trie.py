@@ -14,7 +14,7 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.next: dict[str, _Node[T]] = {}
-        """The child nodes, by the next segment of their patterns. A segment may contain wildcards."""
+        """The child nodes, keyed by the next segment of their patterns. A segment may contain wildcards."""
         self.wild: dict[str, _Node[T]] = {}
         """The child nodes whose segment has a wildcard, so that it may match different segments of keys."""
         self.items: set[T] = set()

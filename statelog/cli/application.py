@@ -139,7 +139,7 @@ def _has_working_directory() -> bool:
 
 
 def _next_step(error: StatelogError) -> str:
-    """Return advice in parentheses, or an empty text if there is no advice, or the message already contains it."""
+    """Return advice in parentheses, or an empty string if there is no advice, or the message already contains it."""
     if isinstance(error, CorruptionError):
         # If the damage is in an export or in a fleet's storage, `verify` and `salvage` of the store do not help.
         is_elsewhere = "offset" in error.facts or "object" in error.facts

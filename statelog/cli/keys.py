@@ -22,7 +22,7 @@ def remember_variable(context: click.Context, _parameter: click.Parameter, name:
 
 
 def key_variable() -> str:
-    """Return the name of the variable that has the store's key, or an empty text if the command has no key."""
+    """Return the name of the variable that has the store's key, or an empty string if the command has no key."""
     context = click.get_current_context(silent=True)
     named: str | None = None if context is None else context.meta.get(_NAME)
     if named is None and VARIABLE_DEFAULT in os.environ:

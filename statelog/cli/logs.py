@@ -27,7 +27,7 @@ _BODY_CHARACTERS_MIN = 12
 _THREAD_CHARACTERS_MAX = 16
 _EXPIRED = "(expired)"
 _STORE = "(store)"
-"""The text in place of the thread's id, in the record of a policy for future threads."""
+"""The string in place of the thread's id, in the record of a policy for future threads."""
 
 
 @click.command(short_help="Print the event log, and follow it.")

@@ -79,7 +79,7 @@ class Output:
         return encoding.startswith(_DRAWN_ON) and not self.console.is_dumb_terminal
 
     def time(self, time: datetime) -> str:
-        """Return a time as text: exact, or as an age."""
+        """Return a time as a string: exact, or as an age."""
         return format_time(time) if self._absolute else format_age(time, datetime.now(UTC))
 
     def line(self, text: str = "", style: str = "") -> None:

@@ -60,7 +60,7 @@ def _step(match: re.Match[str], text: str) -> Step:
 
 
 def format_path(steps: tuple[str | int, ...]) -> str:
-    """Return the path of `steps` as text. `parse_path` is the inverse."""
+    """Return the path of `steps` as a string. `parse_path` is the inverse."""
     text = ""
     for step in steps:
         if isinstance(step, int):

@@ -347,7 +347,7 @@ def fork(
 
 
 def _replaced(given: tuple[str, ...]) -> dict[str, Any]:
-    """Parse PLACE=JSON texts, and return the replaced results by place. Raises UsageError."""
+    """Parse PLACE=JSON strings, and return the replaced results, keyed by place. Raises UsageError."""
     found: dict[str, Any] = {}
     for text in given:
         place, sign, value = text.partition("=")

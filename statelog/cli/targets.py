@@ -69,7 +69,7 @@ def find_thread(
 
 
 def _suggest(name: str, names: Collection[str]) -> str:
-    """Return a question with the most similar name, or an empty text."""
+    """Return a question with the most similar name, or an empty string if no name is similar."""
     similar = difflib.get_close_matches(name, names, n=1)
     return f": did you mean {similar[0]!r}?" if similar else ""
 
@@ -82,8 +82,8 @@ def _enumerate(names: Sequence[str]) -> str:
 def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
     """Return the checkpoint that `text` names, or the head for None.
 
-    Without a prefix such as `tag:`, a number is a version and a text such as `3m ago` is an age. Any other text is a
-    tag, an id or a time. A time without an offset is local.
+    Without a prefix such as `tag:`, a number is a version, and a string such as `3m ago` is an age. Any other string is
+    a tag, an id or a time. A time without an offset is local.
 
     Raises:
         CheckpointNotFoundError: there is no such checkpoint. The message has the most similar tag.
@@ -151,7 +151,7 @@ def parse_object(text: str | None, what: str) -> dict[str, Any] | None:
     """Return the JSON object of an option: the text itself, `@FILE`, or `-` for stdin.
 
     Raises:
-        UsageError: the text is not a JSON object. StatelogError: the file cannot be read.
+        UsageError: the string is not a JSON object. StatelogError: the file cannot be read.
     """
     if text is None:
         return None

@@ -61,7 +61,7 @@ def format_age(time: datetime, now: datetime) -> str:
 
 
 def parse_age(text: str) -> float | None:
-    """Return the seconds of an age such as 90s, 15m, 12h, 30d or 8w. Return None for any other text."""
+    """Return the seconds of an age such as 90s, 15m, 12h, 30d or 8w. Return None for any other string."""
     found = _AGE.fullmatch(text)
     return None if found is None else float(found[1]) * AGE_UNITS_S[found[2]]
 
@@ -77,7 +77,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of a size in the form of `format_size`, or such as 64M, 2g or 1048576; None for other text."""
+    """Return the bytes of a size as `format_size` writes it, or such as 64M, 2g or 1048576; None for other strings."""
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
@@ -92,7 +92,7 @@ def format_duration(duration_s: float) -> str:
 
 
 def format_policy(policy: Mapping[str, Any]) -> str:
-    """Describe what a retention policy keeps. Return an empty text for an empty policy."""
+    """Describe what a retention policy keeps. Return an empty string for an empty policy."""
     if not policy:
         return ""
     kept = [] if policy["keep_last"] is None else [f"last {policy['keep_last']:,}"]

@@ -48,7 +48,7 @@ class _DrawnBranch:
     """The versions to draw, in ascending order."""
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     children: dict[int, list[_DrawnBranch]] = field(default_factory=dict)
-    """Branches off this branch, by the version at which they begin."""
+    """Branches off this branch, keyed by the version at which they begin."""
     label: str = ""
     """The name to draw instead of the branch's name."""
     earlier: int = 0

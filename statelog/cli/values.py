@@ -9,7 +9,7 @@ which they can be read back:
     {"$dict": {...}}  a dict that looks like one of these forms
     {"$date": text}  {"$timedelta": microseconds}  {"$path": text} ...  see `format/everyday.py`
     {"$quarantined": {"check": name, "reason": text}}  a value quarantined by a guard's check: output only
-    {"$pairs": [key, value, ...]}  a dict with a key that is not a text
+    {"$pairs": [key, value, ...]}  a dict with a key that is not a str
     {"$repr": text}  an object of a registered codec: output only
     {"$codec": name, "payload": ...}  the encoded form of an object whose codec is not registered
     {"$object": constructor, "fields": ...}  an object packed by a framework's serialiser: output only
@@ -168,7 +168,7 @@ def _everyday_decoder(tag: str) -> Callable[[Any], Any] | None:
 
 
 def parse_json(text: str, what: str = "the value") -> Any:
-    """Return the value of a JSON text from a command line. Raises UsageError if the text is not JSON."""
+    """Return the value of a JSON string from a command line. Raises UsageError if the string is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -180,7 +180,7 @@ def parse_json(text: str, what: str = "the value") -> Any:
 
 
 def describe(value: object) -> str:
-    """Return the type and the size of a value as text."""
+    """Return the type and the size of a value as a string."""
     value = unpacked(value)
     if isinstance(value, Constructed):
         return value.short_name

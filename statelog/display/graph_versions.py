@@ -117,7 +117,7 @@ def _parse(version: str) -> tuple[int, bytes] | None:
 
 
 def _time_us(text: str) -> int | None:
-    """Return a time in microseconds, or None if the text has a different form."""
+    """Return a time in microseconds, or None if the string has a different form."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is not UTC or time < _EPOCH or time.isoformat() != text:
         return None

@@ -107,7 +107,7 @@ def map_line(members: Mapping[str, Any]) -> str:
 
 
 def written(value: object, characters_max: int) -> str:
-    """Return the repr of a value, cut if it is too long. Only the beginning of a long text is read."""
+    """Return the repr of a value, cut if it is too long. Only the beginning of a long string is read."""
     value = unpacked(value)
     try:
         return repr(value[: characters_max + 1] if isinstance(value, str | bytes) else value)

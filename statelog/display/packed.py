@@ -1,7 +1,7 @@
 """Shows values that a framework's serialiser has packed.
 
 Showing a value does not import any module that its bytes name. An object is shown as the name of its constructor and
-its fields. If the name is that of a secret, such as pydantic's `SecretStr`, `HIDDEN_VALUE` replaces the fields.
+its fields. If the name is a class of secrets, such as pydantic's `SecretStr`, `HIDDEN_VALUE` replaces the fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
 """LangGraph's msgpack extension code for an object that wraps one value, such as a secret or an enum member."""
 _TEXT_CHARACTERS_MAX = 500
-"""The maximum number of characters that an object's repr shows of a text."""
+"""The maximum number of characters that an object's repr shows of a string."""
 
 
 class Coded:
@@ -66,7 +66,7 @@ class Constructed:
         return [(name, value) for name, value in self.fields.items() if value is not None and value not in ([], {})]
 
     def __repr__(self) -> str:
-        """Return the object as a Python call. Long texts are cut."""
+        """Return the object as a Python call. Long strings are cut."""
         told = (f"{name}={_short(value)}" if name else _short(value) for name, value in self.given)
         return f"{self.short_name}({', '.join(told)})"
 
@@ -283,7 +283,7 @@ def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple
 
 
 def quarantined_text(check: str, reason: str) -> str:
-    """Return the text that replaces a hidden value in places that allow only text."""
+    """Return the string that replaces a hidden value in places that allow only a string."""
     return f"[QUARANTINED by {check}: {reason}]"
 
 

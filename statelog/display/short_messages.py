@@ -101,8 +101,9 @@ _FORMS = (
 )
 _BY_NUMBER = {bytes([form.number]): form for form in _FORMS}
 _USUAL = {form.alone: (form, True) for form in _FORMS} | {form.with_id: (form, False) for form in _FORMS}
-"""Maps the first bytes of a short message to its form, and to True if the message has only a text, or False if it also
-has an id.
+"""Maps the first bytes of a short message to its form, and to a bool.
+
+The bool is True if the message has only a text, and False if it also has an id.
 """
 _UNUSUAL = (None, False)
 _SAME = slice(0, 35)

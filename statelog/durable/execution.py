@@ -1,4 +1,4 @@
-"""Executes a run once, in one process: replays recorded calls, records new ones, and stops if it cannot go on."""
+"""Executes a run once, in one process: replays recorded calls, records new ones, and stops if it cannot continue."""
 
 from __future__ import annotations
 
@@ -164,17 +164,17 @@ class Execution:
         self.noted: set[str] = set()
         """Places of steps whose beginning is recorded. Their compensations, if any, are in `undos`."""
         self.abandoned: dict[str, Any] = {}
-        """Futures of the branches that no call waits for, by place."""
+        """Futures of the branches that no call waits for, keyed by place."""
         self.unpatched: set[str] = set()
         """Patches for which `patched` has returned False in this execution."""
         self.made: set[str] = set()
         """Places of operations that the workflow has called, but that have not begun."""
         self.outstanding: dict[str, Any] = {}
-        """Futures of the branches that must end before the run ends, by place."""
+        """Futures of the branches that must end before the run ends, keyed by place."""
         self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
-        """The scopes that number calls, by the prefix that they give to places."""
+        """The scopes that number calls, keyed by the prefix that they give to places."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
-        """The operation, name and digest of each call in progress on an event loop, by place."""
+        """The operation, name and digest of each call in progress on an event loop, keyed by place."""
         self.order: EventOrder | None = None
         """The order of the events of an asyncio workflow (D32)."""
         self._deferred: list[Item] = []
@@ -588,8 +588,8 @@ class Execution:
     def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
         """Return the record of an exception as a replay will read it.
 
-        A text that has a secret, or that a check hides, is replaced by a text, never by a placeholder. `names` are the
-        keys under which the record will be stored, from the outermost to the innermost.
+        A string that has a secret, or that a check hides, is replaced by a string, never by a placeholder. `names` are
+        the keys under which the record will be stored, from the outermost to the innermost.
         """
         guard = session_of(self.store).owner.guard
         if guard is None:

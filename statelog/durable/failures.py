@@ -108,7 +108,7 @@ def _named(kind: type) -> str:
 
 
 def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an exception: those in its `__dict__` and slots, and those of builtin classes."""
+    """Yield the attributes of an exception: in its `__dict__`, in its slots, and of its builtin classes."""
     for kind in type(error).__mro__:
         if kind in _ROOTS:
             continue
@@ -180,9 +180,9 @@ _ROOMS: Final = tuple(str(Path(__file__).parent.parent / room) + os.sep for room
 
 
 def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> str:
-    """Return the traceback of an exception as a text of about `size_max` characters, without frames in `_ROOMS`.
+    """Return the traceback of an exception as about `size_max` characters, without frames in `_ROOMS`.
 
-    If a step has failed in another process, the text begins with the recorded traceback of the step.
+    If a step has failed in another process, the result begins with the recorded traceback of the step.
     """
     error = bare(error)
     try:

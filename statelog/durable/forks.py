@@ -159,7 +159,7 @@ def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) ->
 
 
 def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
-    """Return the ids that may be in the header of a run's record: its own, and those of the runs it was forked from."""
+    """Return the ids that may be in the header of a run's record: its own id, and the runs it was forked from."""
     found = [value["id"]]
     while value.get("forked") and value["forked"] not in found:
         found.append(value["forked"])
@@ -295,7 +295,7 @@ _REPLACED_DEPTH: Final = 3
 def _replacements(
     store: Store, run: str, items: Sequence[Item], count: int, replace: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the replaced results by place, with operation and name. Raises UsageError, ValueTypeError, LimitError."""
+    """Return the replaced results, with operation and name, by place. Raises UsageError, ValueTypeError, LimitError."""
     if not isinstance(replace, Mapping):
         message = f"replace must be a dict from a call's place or name to its result, not {replace!r}"
         raise UsageError(message, argument="replace", value=replace)

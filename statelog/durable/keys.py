@@ -31,7 +31,7 @@ _SIGNS = re.compile(r"[%/*?\[\]\\]")
 
 
 def quote(text: str) -> str:
-    """Return a text as one segment of a key. Characters with a meaning in keys and patterns are escaped."""
+    """Return a string as one segment of a key. Characters with a meaning in keys and patterns are escaped."""
     quoted = _SIGNS.sub(lambda found: f"%{ord(found[0]):02X}", text)
     if unicodedata.normalize("NFC", quoted) != quoted:
         quoted = "".join(sign if sign.isascii() else f"%u{ord(sign):X}." for sign in quoted)
@@ -175,7 +175,7 @@ def delivery_key(run: str) -> str:
 
 
 def text_digest(text: str) -> str:
-    """Return the BLAKE2b-128 digest of a text in hex, as a short segment of a key."""
+    """Return the BLAKE2b-128 digest of a string in hex, as a short segment of a key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -185,6 +185,6 @@ def new_checkpoint() -> str:
 
 
 def child_id(parent: str, place: str) -> str:
-    """Return the default id of a child: `PARENT.PLACE`, or a digest of this text if it is too long."""
+    """Return the default id of a child: `PARENT.PLACE`, or a digest of this string if it is too long."""
     named = f"{parent}.{place}"
     return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{text_digest(named)}"

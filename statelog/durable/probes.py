@@ -15,7 +15,7 @@ probe: ContextVar[Callable[[str, str, Any], None] | None] = ContextVar("probe", 
 """Called at each hook that a run passes. Its exceptions go through the run unchanged."""
 
 stubs: dict[object, Callable[..., Any]] = {}
-"""Functions to call instead of steps, by the name or function of the step. They apply to all threads of the process."""
+"""Functions to call instead of steps, keyed by the step's name or function. All threads of the process use them."""
 
 
 def call_probe(moment: str, run: str, what: Any) -> None:

@@ -45,7 +45,7 @@ class RunRecord:
         self.begun: dict[str, Item] = {}
         self.tried: dict[str, list[Item]] = {}
         self.patches: dict[str, bool] = {}
-        """Recorded patches by name. True if this execution has called `patched` or `deprecate_patch` for the patch."""
+        """Recorded patches, by name. True if this execution has called `patched` or `deprecate_patch` for the patch."""
         self.undo: Item | None = None
         self.order: dict[str, int] = {}
         """For each place, the number of its first item in the record. Numbers begin at 1."""

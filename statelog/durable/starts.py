@@ -365,7 +365,7 @@ class ResumePass:
         self._store, self._patterns = store, task_patterns(workflows)
         UnknownWorkflows(store, [check_part("workflow", name) for name in workflows], None).remove_marks()
         self._stopped: dict[str, str] = {}
-        """The reasons why runs have stopped, by run id."""
+        """The reasons why runs have stopped, keyed by run id."""
         self._set_aside: list[Claim] = []
         """Claims of runs that had stopped and were claimed again. They are held, so that this happens only once."""
         self._left: list[Claim] = []

@@ -34,7 +34,7 @@ def storable(value: Any, depth: int = 0) -> Any:
 
     Raises:
         ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key; a field with the annotation
-            `guard.Secret` has a text that is not a handle. Facts: type.
+            `guard.Secret` has a string that is not a handle. Facts: type.
     """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
@@ -207,7 +207,7 @@ def _handle_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def refuse_plain_result(function: Callable[..., Any], result: Any, path: str) -> None:
-    """Raise ValueTypeError if the result has a text where the function's annotation accepts only handles."""
+    """Raise ValueTypeError if the result has plain text where the function's annotation accepts only handles."""
     annotation = _handle_annotations(function).get("return")
     if annotation is not None:
         refuse_plain(result, annotation, path)

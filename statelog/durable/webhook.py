@@ -45,7 +45,7 @@ class Webhook:
 
     Args:
         url: an `http` or `https` URL. A user and password in it are sent as basic authentication.
-        secret: `whsec_` and the base64 form of 24 to 64 bytes, or these bytes. To change a secret, pass several texts
+        secret: `whsec_` and the base64 form of 24 to 64 bytes, or these bytes. To change a secret, pass several secrets
             separated by a space: each message is signed with all of them.
         topics: patterns of the topics to send. `*` stands for text within a segment, `**` for any number of segments.
             A topic that begins with `durable/` fits only patterns that begin with `durable/`.
@@ -215,11 +215,11 @@ def body_of(topic: str, time: datetime | str, data: Any) -> bytes:
     """Return the body of a message as JSON. The same message always gives the same bytes, so it can be sent again.
 
     Values that JSON does not have are converted: bytes to base64, times to ISO 8601, NaN and infinities to their names,
-    sets to sorted lists, and dict keys and all other values to text.
+    sets to sorted lists, and dict keys and all other values to strings.
 
     Raises:
-        UsageError: `topic` is not a text, or `time` is neither a text nor a datetime with a zone. Facts: argument,
-            value.
+        UsageError: `topic` is not a non-empty str, or `time` is neither a str nor a timezone-aware datetime. Facts:
+            argument, value.
     """
     if not isinstance(topic, str) or not topic:
         message = f"the type of a message must be a non-empty str, not {topic!r}"

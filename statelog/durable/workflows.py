@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar  # Type checkers know this package even if it is not installed.
 
     P = ParamSpec("P", default=...)
-    """The parameters of a step, or those of a workflow after its `Run`."""
+    """The parameters of a step, or the parameters of a workflow after its `Run`."""
 
     R = TypeVar("R", default=Any)
     """The type of a result."""
@@ -57,7 +57,7 @@ def check_classes(argument: str, value: object) -> tuple[Any, ...]:
 
 
 def check_list(argument: str, value: Any, what: str) -> Iterable[Any]:
-    """Return the value. Raises UsageError if it is not iterable, or is a text."""
+    """Return the value. Raises UsageError if it is not iterable, or is a str or bytes."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise UsageError(f"{argument} must be {what}, not {value!r}", argument=argument, value=value)
     return value
@@ -70,7 +70,7 @@ def check_callable(argument: str, value: object) -> None:
 
 
 def check_text(argument: str, value: object) -> None:
-    """Raise UsageError if a value is not a text of at least one character."""
+    """Raise UsageError if a value is not a non-empty str."""
     if not isinstance(value, str) or not value:
         message = f"{argument} must be a non-empty str, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
@@ -371,7 +371,7 @@ def step(
 
 
 def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[Any], Any]]:
-    """Return the `upcast` functions by version, after a check. Raises UsageError."""
+    """Return the `upcast` functions, keyed by version, after a check. Raises UsageError."""
     if type(version) is not int or version < 1:
         raise UsageError(f"version must be a positive int, not {version!r}", argument="version", value=version)
     if upcast is None:
@@ -505,7 +505,7 @@ def check_arguments(workflow: Workflow, args: Sequence[Any], kwargs: Mapping[str
 
 
 def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:
-    """Return workflows by their names and former names.
+    """Return workflows, keyed by their names and former names.
 
     Raises:
         UsageError: an element is not a workflow, or two workflows have the same name.

@@ -261,7 +261,7 @@ _NO_PLACE: Final = (PermissionError, NotADirectoryError, FileNotFoundError, IsAD
 
 
 def _is_url(text: str) -> bool:
-    """Return True if a text is an http or https URL with a host, and has only characters that a URL may have."""
+    """Return True if a string is an http or https URL with a host, and has only characters that a URL may have."""
     try:
         parts = urllib.parse.urlsplit(text)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from statelog.portable.frames import ExportTarget
 
 _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
-"""The open stores of this process's fleets, by process and path. A file lock does not exclude its own process."""
+"""The open stores of this process's fleets, keyed by process and path. A file lock does not exclude its own process."""
 
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
 """A pattern of the suffixes of a store's sidecar files. It matches no `.`, so it never matches another store's file."""
@@ -163,7 +163,7 @@ class Fleet:
         returns. `close` ships the remaining records and releases the store.
 
         Args:
-            name: any text of up to 200 bytes, where each byte except `A-Z a-z 0-9 - _ . ~` counts
+            name: any string of up to 200 bytes, where each byte except `A-Z a-z 0-9 - _ . ~` counts
                 as three.
             takeover: "wait" waits until the owner releases the store, or has shown no sign of life
                 for `ttl_s`. "now" takes the store at once. If the owner is alive after all, it is
@@ -405,7 +405,7 @@ class Fleet:
             target: a binary file. Nothing is written if no thread has continued.
 
         Returns:
-            The id in the export of each thread, by the thread's id.
+            A dict from each thread's id to its id in the export.
         """
         if not isinstance(stranded, Stranded):
             message = f"stranded must be an element of Fleet.stranded(), not {stranded!r}"

@@ -67,7 +67,7 @@ class FolderArchive(Archive):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(path)
         self._paths: dict[str, Path] = {}
-        """The paths of stores' files on this machine, by the stores' folders in the storage."""
+        """The paths of stores' files on this machine, keyed by the stores' folders in the storage."""
         with self._translating():
             for name in (_NEW, _LOCKS):
                 (self._root / name).mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ def folder(store: str) -> str:
     """Return the prefix of the names of a store's objects, with a `/` at its end.
 
     Raises:
-        UsageError: the name is empty, too long, or not text. Facts: argument, value.
+        UsageError: the name is empty, too long, or not a str. Facts: argument, value.
     """
     if not isinstance(store, str) or not store or store in {".", ".."}:
         message = f"the name of a store must be a non-empty str, not {store!r}"

@@ -121,7 +121,7 @@ class Watched:
     """Detects an owner that has shown no sign of life for `ttl_s`, measured by this machine's clock.
 
     Args:
-        former: nonces of earlier openings of the local file, which have ended.
+        former: the nonces of previous openings of the local file. These openings have ended.
         takeover: see `Fleet.open`; None to share the store with other hosts.
         ttl_s: the time after which an owner counts as dead.
     """

@@ -266,7 +266,7 @@ def connecting(url: str) -> dict[str, Any]:
     """Return the options of a connection that the URL does not set.
 
     Raises:
-        UsageError: the URL is not an address of a database, or its password is not percent-encoded.
+        UsageError: the URL is not the URL of a database, or its password is not percent-encoded.
             Facts: argument, value.
     """
     shown = redacted_url(url)

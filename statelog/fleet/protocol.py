@@ -168,7 +168,7 @@ def _next(old: HeadContents, owner: tuple[str, bytes]) -> HeadContents:
 
 
 def _cut(opening: HeadContents, token: str, cut_of: CutOf) -> Asking[HeadContents | None]:
-    """Return a head that records where its tail ends. The tail cannot grow any more.
+    """Return a head that records where its tail ends, so that the tail can no longer grow.
 
     Return None if another owner has taken over since and its collection has removed a segment.
     Raises CorruptionError if a segment is missing otherwise, or is damaged.

@@ -122,7 +122,7 @@ class Performer:
         ]
 
     def ages(self) -> dict[str, float]:
-        """Return the age in seconds of the store's objects, by name."""
+        """Return the age in seconds of each of the store's objects, keyed by name."""
         self.requests += 1
         found = self.archive.ages(self.folder)
         return {name.removeprefix(self.folder): age_s for name, age_s in found.items()}

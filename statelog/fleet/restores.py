@@ -122,7 +122,7 @@ def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = Fa
 
 
 def segments_of(head: HeadContents) -> list[str]:
-    """Return the names of a tail's segments, except those of a stretch that continues."""
+    """Return the names of a tail's segments, except the segments of a stretch that continues."""
     return [
         names.segment(stretch.epoch, number)
         for stretch in head.tail

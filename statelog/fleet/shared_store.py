@@ -62,7 +62,7 @@ class _KnownPosition(NamedTuple):
     """The last position in the log that a host knows."""
 
     name: str
-    """Name of the last segment. If there is none yet, its number is one less than that of the first segment."""
+    """Name of the last segment. If there is none yet, its number is one less than the number of the first segment."""
     version: str | None
     """Version of the row of the segment `name`, or None if there is no segment."""
     cut: Cut
@@ -173,7 +173,7 @@ class Sharer(Follower):
     def _settle(self) -> None:
         """Record this host's last append as known if the file has it.
 
-        Otherwise the append is imported later, like those of other hosts.
+        Otherwise the append is imported later, like the appends of other hosts.
         """
         if self._appended is not None and self._store.last_lsn >= self._appended[0].cut.lsn:
             self._note(*self._appended)

@@ -31,7 +31,7 @@ def export_lost(
         key: the key of both files, or None if they have no key.
 
     Returns:
-        The id in the export of each thread, by the thread's id.
+        A dict from each thread's id to its id in the export.
     """
     with scratch(stranded.parent) as folder:
         path = folder / "copy.state"

@@ -60,7 +60,7 @@ def decode_anchor(data: object) -> Anchor:
 
 
 def decode_anchor_text(text: str) -> bytes:
-    """Return the bytes of an anchor that is given as text. Raises the errors of `decode_anchor`."""
+    """Return the bytes of an anchor that is given as a string. Raises the errors of `decode_anchor`."""
     try:
         data = bytes.fromhex(text)
     except ValueError as error:

@@ -46,7 +46,7 @@ _DECIMAL_PREFIX = b"\xd9\xc8\x67"
 _UUID_PREFIX = b"\xd8\x25\x50"
 _CODEC_PREFIX = b"\xd8\x1b\x82"
 PAIRS_PREFIX = _CODEC_PREFIX + b"\x6e" + everyday.PAIRS.encode()
-"""The first bytes of an encoded dict with a key that is not a text."""
+"""The first bytes of an encoded dict with a key that is not a str."""
 
 _SHAPES_MAX = 1024
 _SHAPE_KEYS_MAX = 32
@@ -188,7 +188,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     for key, item in shape:
         member = value[key]
         kind = type(member)
-        if kind is str:  # This inlines `_encode_str`, because most members are texts.
+        if kind is str:  # This inlines `_encode_str`, because most members are strings.
             data = member.encode()
             size = len(data)
             parts += (item, _TEXT_HEADS[size] if size < 1024 else head(3, size), data)
@@ -198,7 +198,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
 
 
 def _encode_pairs(value: dict[Any, Any], depth: int) -> bytes:
-    """Encode a dict that has a non-text key as pairs, in the order of the keys' bytes."""
+    """Encode a dict that has a key other than a str as pairs, in the order of the keys' bytes."""
     below = depth + 2  # Two lists surround the members: the list of the codec and the list of pairs.
     if below > DEPTH_MAX:
         raise _Refused
@@ -318,7 +318,7 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
         around: the number of lists and dicts around `value` that `path` does not include.
 
     Raises:
-        ValueTypeError: the type is not listed above, a NaN is in a set or a key, or a text has a lone surrogate.
+        ValueTypeError: the type is not listed above, a NaN is in a set or a key, or a str has a lone surrogate.
         LimitError: the value is nested deeper than `DEPTH_MAX`, for example by a cycle, or is too large.
     """
     try:
@@ -334,7 +334,7 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
 
 
 _REGISTERED_BY = dict.fromkeys(("msgpack", "serialised"), "statelog.adapters.langgraph")
-"""The modules of this library that register a codec when they are imported, by the codec's name."""
+"""The modules of this library that register a codec when they are imported, keyed by the codec's name."""
 
 
 def _decode_registered(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it

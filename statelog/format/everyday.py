@@ -27,7 +27,7 @@ PREFIX = "statelog/"
 """The prefix of the names of these codecs. User codecs must not have this prefix."""
 
 PAIRS = "statelog/pairs"
-"""The codec name of a dict with a key that is not a text. The payload is a list [key, value, key, value, ...] in the
+"""The codec name of a dict with a key that is not a str. The payload is a list [key, value, key, value, ...] in the
 order of the keys' bytes.
 """
 
@@ -125,9 +125,9 @@ def _decode_deque(payload: Any) -> object:
 
 
 def _by_class(module: str, *names: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return `encode` and `decode` for classes that can be created from their text form.
+    """Return `encode` and `decode` for classes that can be created from their `str`.
 
-    The plain value is [class, text].
+    The plain value is [class name, string].
     """
 
     def decode(payload: Any) -> object:

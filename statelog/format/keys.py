@@ -167,24 +167,24 @@ def encode_borrowed_prefix(thread: int) -> bytes:
 
 
 def encode_former_key(digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of a former place of a widely shared node, which a later place has replaced."""
+    """Return the key of a previous place of a widely shared node, which a later place has replaced."""
     return b"O" + digest + _NODE.pack(lsn, node)
 
 
 def encode_former_prefix(digest: bytes) -> bytes:
-    """Return the prefix of the keys of all former places of a node."""
+    """Return the prefix of the keys of all previous places of a node."""
     return b"O" + digest
 
 
 def encode_borrowed_former_key(thread: int, digest: bytes, lsn: int, node: int) -> bytes:
-    """Return the key of the row that marks a former place of a thread's node as used by other threads."""
+    """Return the key of the row that marks a previous place of a thread's node as used by other threads."""
     return encode_borrowed_key(thread, digest) + _NODE.pack(lsn, node)
 
 
 def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
     """Return the digest in a key of a borrowed node.
 
-    For a former place, also return its LSN and node number; otherwise None.
+    For a previous place, also return its LSN and node number; otherwise None.
     """
     return key[9:29], _NODE.unpack_from(key, 29) if len(key) > 29 else None
 

@@ -30,10 +30,10 @@ _KEY_SIZE = Struct(">H").pack
 class StoreKey:
     """A key given by a user.
 
-    Its text form hides it, and it cannot be pickled, so that it does not reach another process.
+    Its repr hides it, and it cannot be pickled, so that it does not reach another process.
 
     Args:
-        key: bytes or text of at least 16 bytes. It should be random, because anybody with the file can test guesses.
+        key: bytes or a str of at least 16 bytes. It should be random, because anybody with the file can test guesses.
 
     Raises:
         KeyArgumentError: `key` has the wrong type, or is too short. Facts: argument.
@@ -74,7 +74,7 @@ Key: TypeAlias = bytes | str | StoreKey | Callable[[], bytes | str]
 
 
 def as_store_key(key: object) -> StoreKey:
-    """Return the `StoreKey` of a caller's argument: bytes, text, a function that returns either, or a `StoreKey`.
+    """Return the `StoreKey` of a caller's argument: bytes, a str, a function that returns either, or a `StoreKey`.
 
     Raises:
         KeyArgumentError: the errors of `StoreKey`. Errors that the function raises pass through.

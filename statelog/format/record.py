@@ -270,7 +270,7 @@ def encode_short_record(
 
     Args:
         type_: the type of the record.
-        flags: its former flags, of which `FLAG_CONTINUES` and `FLAG_NAMED` are kept.
+        flags: its previous flags, of which `FLAG_CONTINUES` and `FLAG_NAMED` are kept.
         lsn: its LSN.
         time_us: its time.
         previous_chain: the chain digest of the previous record. It may be empty if the short record does not store it.

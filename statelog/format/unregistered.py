@@ -22,7 +22,7 @@ class Unregistered(Coded):
         return self.codec, self.payload
 
     def __repr__(self) -> str:
-        """Return a text with the codec and the payload. The payload of a secret is hidden."""
+        """Return a string with the codec and the payload. The payload of a secret is hidden."""
         if self.shown is not self.payload and self.shown is not HIDDEN_VALUE:
             return repr(self.shown)
         return f"Unregistered(codec={self.codec!r}, payload={self.shown!r})"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PATH_CHARACTERS_MAX = 80
 _KEY_HEAD_SIZE_BYTES = 3
-"""The size of the head before a text of the maximum key size."""
+"""The size of the CBOR head before a string of the maximum key size."""
 
 
 def holds_nan(element: object) -> bool:

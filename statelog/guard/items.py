@@ -118,7 +118,7 @@ def redact_packed(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
 
 
 def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
-    """Redact the secrets in bytes that are a text or msgpack.
+    """Redact the secrets in bytes that are UTF-8 text or msgpack.
 
     Raises:
         SecretError: the bytes are neither and have a secret, whose removal would damage them; or a secret is in UTF-16
@@ -156,12 +156,12 @@ class _Walker(ABC):
     @staticmethod
     @abstractmethod
     def is_string(item: bytes) -> bool:
-        """Return True if an item is a text or bytes."""
+        """Return True if an item is a str or bytes."""
 
     @staticmethod
     @abstractmethod
     def text_of(item: bytes) -> str:
-        """Return the text of an item for which `is_string` returns True, for paths."""
+        """Return an item for which `is_string` returns True as a str, for paths."""
 
     def _list(self, at: int, start: int, count: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
         parts = [self._data[at:start]]
@@ -173,7 +173,7 @@ class _Walker(ABC):
         return b"".join(parts), start
 
     def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
-        """Redact a text or bytes. The item next to it is its name, as in a list of headers."""
+        """Redact a str or bytes. The item before it, `name`, is its name, as in a list of headers."""
         if not (self.is_string(name) and self.is_string(item)):
             return item
         below = (*path, self.text_of(name))
@@ -186,12 +186,12 @@ class _Cbor(_Walker):
 
     @staticmethod
     def is_string(item: bytes) -> bool:
-        """Return True if an item is a text or bytes."""
+        """Return True if an item is a str or bytes."""
         return item[0] >> 5 in _STRINGS
 
     @staticmethod
     def text_of(item: bytes) -> str:
-        """Return the text of an item for which `is_string` returns True, for paths."""
+        """Return an item for which `is_string` returns True as a str, for paths."""
         return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
 
     def head(self, at: int) -> tuple[int, int, int]:
@@ -226,7 +226,7 @@ class _Cbor(_Walker):
         return (item if made is item else _text(made)), start
 
     def _pairs(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Redact the encoded list of keys and values of a dict whose keys are not all texts."""
+        """Redact the encoded list of keys and values of a dict whose keys are not all strings."""
         _major, count, start = self.head(at)
         parts = [self._data[at:start]]
         for _ in range(0, count, 2):
@@ -337,7 +337,7 @@ def redact_secret(body: bytes, path: Path, redactor: PartRedactor) -> bytes:
 
 
 def _sorted_pairs(item: bytes, redactor: PartRedactor) -> bytes:
-    """Sort the pairs of a dict whose keys are not texts by the bytes of the keys, and return the encoded list."""
+    """Sort the pairs of a dict whose keys are not all strings by the bytes of the keys. Return the encoded list."""
     reader = _Cbor(item, redactor)
     _major, count, at = reader.head(0)
     parts = []
@@ -369,12 +369,12 @@ class Msgpack(_Walker):
 
     @staticmethod
     def is_string(item: bytes) -> bool:
-        """Return True if a value is a text or bytes."""
+        """Return True if a value is a str or bytes."""
         return 0xA0 <= item[0] < 0xC0 or item[0] in (0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB)
 
     @staticmethod
     def text_of(item: bytes) -> str:
-        """Return the text of a value for which `is_string` returns True, for paths."""
+        """Return a value for which `is_string` returns True as a str, for paths."""
         first = item[0]
         start = 1 if first < 0xC0 else 1 + _WIDTHS.get(first, 0)
         return item[start:].decode("utf-8", "replace")
@@ -502,7 +502,7 @@ class Msgpack(_Walker):
 
 
 def packed_text(text: bytes) -> bytes:
-    """Encode a text as msgpack."""
+    """Encode UTF-8 text as msgpack."""
     size = len(text)
     return (bytes((0xA0 | size,)) if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4, "big")) + text
 

@@ -58,7 +58,7 @@ class KingfisherSecrets(Secrets):
         for each in self._scanner.scan(text):
             place, secret = each.location, each.secret.encode("utf-8", "surrogatepass")
             start = place["start_offset"]
-            if text[start : start + len(secret)] != secret:  # The offset may be that of the whole match.
+            if text[start : start + len(secret)] != secret:  # The offset may be the offset of the whole match.
                 start = text.find(secret, start)
             if each.visible and secret and start >= 0:
                 yield SecretSpan(start, start + len(secret), _rule_of(each.rule_id))

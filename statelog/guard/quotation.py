@@ -37,7 +37,7 @@ def quote(value: Any) -> str:
     the text between them is data.
 
     Args:
-        value: a text, or a value that JSON can represent, which is written as JSON.
+        value: a str, or a value that JSON can represent, which is written as JSON.
 
     Raises:
         UsageError: JSON cannot represent the value. Facts: argument.

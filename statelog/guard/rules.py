@@ -103,7 +103,7 @@ _REFERENCE = re.compile(
     rb"|[0-9]{1,2}:[0-9]{2}",
     re.IGNORECASE,
 )
-"""The pattern of texts that are not a password: a variable, a format field, dots, a time, or a port and its path."""
+"""The pattern of strings that are not a password: a variable, a format field, dots, a time, or a port and its path."""
 
 
 def _is_password(text: bytes) -> bool:
@@ -289,9 +289,9 @@ FIELD_HINTS = (
 )
 """The pattern of a possible name of a secret and a value, in a text, CBOR or msgpack.
 
-In CBOR and msgpack, the head of a text of 20 bytes or more is between a key and its value. A list, tuple or set after a
-name may have a secret anywhere if its first item is a text, bytes or a list. A msgpack map begins like a CBOR list, but
-the next byte differs. The lazy `*?` lets re2 stop at the first match. With `*`, re2 is four times slower in base64.
+In CBOR and msgpack, the head of a string of 20 bytes or more is between a key and its value. A list, tuple or set after
+a name may have a secret anywhere if its first item is a str, bytes or a list. A msgpack map begins like a CBOR list,
+but the next byte differs. The lazy `*?` lets re2 stop at the first match. With `*`, re2 is four times slower in base64.
 """
 
 STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?[\xfc\xfd]"
@@ -308,7 +308,7 @@ SETTING_HINTS = (
 """The pattern of a possible sensitive name and a value, in XML, in a block of YAML, or in an option of a command."""
 
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
-"""The pattern of a text in UTF-16 or UTF-32, as numpy stores texts."""
+"""The pattern of a text in UTF-16 or UTF-32, as numpy stores strings."""
 
 SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
 """The pattern of pydantic's classes of secrets, as LangGraph's serialiser names them."""

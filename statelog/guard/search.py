@@ -173,7 +173,7 @@ class Purger:
         self._forms = Forms()
         self._short: set[tuple[str, str]] = set()
         self._marks: dict[str, tuple[str, str]] = {}
-        """The rule and the fingerprint of each text that is searched everywhere, by its replacement."""
+        """The rule and the fingerprint of each text that is searched everywhere, keyed by its replacement."""
         texts: dict[str, bytes] = {}
         for each in sightings:
             if not each.is_literal:

@@ -120,7 +120,7 @@ class _NamedMembers:
         )
 
     def find(self, text: bytes) -> list[SecretSpan]:
-        """Return the values that are numbers or non-empty texts."""
+        """Return the values that are numbers or non-empty strings."""
         found: list[SecretSpan] = []
         unclosed: set[bytes] = set()
         """Quotes that nothing closes in the rest of the text, so that the text is not searched for them again."""
@@ -163,7 +163,7 @@ def _escapes_of(character: str) -> list[str]:
 
 
 def _hints_of(name: str) -> set[str]:
-    """Return some texts. Any JSON that has the name contains at least one of them."""
+    """Return some strings. Any JSON that has the name contains at least one of them."""
     first = next((each for each in name if not each.isascii()), None)
     if first is None:
         return {name}
@@ -202,7 +202,7 @@ class Secrets:
             the channel, or the key of an entry; `*` is one name, `**` any number of names. Within a name, `*` is any
             text and `?` one character. Names are case-sensitive. Positions in lists do not count: `users.password` is
             the password of each user. `**.password` also matches a member `password` of JSON within a text.
-        allow: texts that are not secrets, and `rule:NAME` for each rule to turn off.
+        allow: strings that are not secrets, and `rule:NAME` for each rule to turn off.
 
     Raises:
         UsageError: an argument is not valid, or a rule is unknown.

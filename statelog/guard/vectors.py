@@ -20,7 +20,7 @@ _CHANNEL = "vectors"
 _TEXTS = {"items": 2, "records": 1}
 """For each channel of texts, the length of the path from the channel to a text that has vectors."""
 _FACTS = ("memory/", "/:facts/")
-"""The prefix of an entry's key if the entry has facts, and a text that such a key contains."""
+"""The prefix of an entry's key if the entry has facts, and a string that such a key contains."""
 _FACT_TEXT, _FACT_VECTOR = "text", "vector"
 _NAN = b"\xff"
 """The byte of which a NaN in an erased vector consists. Stored embeddings never contain NaN."""

@@ -157,7 +157,7 @@ def is_set(request: Request, name: str) -> bool:
 
 
 def text_of(body: Mapping[str, Any], name: str) -> str:
-    """Return a text in the object of a POST. Raise UsageError if it is missing, empty or not a text."""
+    """Return the string `name` in the object of a POST. Raise UsageError if it is missing, empty or not a str."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
         message = f"{name} must be a str, not {value!r:.40}"
@@ -166,10 +166,10 @@ def text_of(body: Mapping[str, Any], name: str) -> str:
 
 
 def json_of(body: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a JSON text in the object of a POST, or None if it is missing or empty.
+    """Decode the JSON string `name` in the object of a POST. Return None if it is missing or empty.
 
     Raises:
-        UsageError: the text is not JSON. Facts: argument.
+        UsageError: the string is not JSON. Facts: argument.
     """
     text = body.get(name)
     if text is None or text == "":

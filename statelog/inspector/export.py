@@ -167,7 +167,7 @@ class _AnswerParts:
         self.made: list[Any] = []
         self._places: dict[str, int] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
-        """The values passed to `keep`, by identity: each value, and its reduced form."""
+        """The values passed to `keep`, keyed by identity: each value, and its reduced form."""
 
     def keep(self, value: Any) -> Any:
         """Reduce a value, and reuse its reduced form until `forget` is called."""

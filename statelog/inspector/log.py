@@ -62,7 +62,7 @@ def list_records(
         low: the lowest LSN to return.
         high: the highest LSN to return; 0 for the last one.
         type_: only records of this type; empty for all.
-        thread: only records whose thread id or board key contains this text; empty for all.
+        thread: only records whose thread id or board key contains this string; empty for all.
         limit: the maximum number of records in the page.
     """
     last = store.last_lsn

@@ -1,6 +1,6 @@
 """The files of the page: its modules as one script, and its HTML.
 
-A browser requests one script and one style. Their addresses contain their digests, so the browser may cache them.
+A browser requests one script and one style. Their URLs contain their digests, so the browser may cache them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answers = list[list[Any]]
 
 
 def read(name: str) -> str:
-    """Return the text of one of the page's files."""
+    """Return the contents of one of the page's files."""
     return files("statelog.inspector").joinpath("page", name).read_text("utf-8")
 
 
@@ -71,7 +71,7 @@ def asked(path: str, query: Iterable[tuple[str, str]] = ()) -> str:
 
 
 def data(answers: Answers, parts: list[Any], *, is_whole: bool) -> str:
-    """Return answers as the text of an inert element. It has no `<` that could end the element.
+    """Return answers as the contents of an inert element. It has no `<` that could end the element.
 
     Args:
         answers: the answers that the page need not request.

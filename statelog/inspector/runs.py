@@ -430,7 +430,7 @@ def part_of(store: Store, id: str, part: str) -> Any:
 
 
 def as_text(value: Any) -> dict[str, Any]:
-    """Return a value as JSON text for an editor: {json}. If JSON would change it, return {json: None, why: reason}."""
+    """Return a value as JSON for an editor: {json}. If JSON would change it, return {json: None, why: reason}."""
     why = _refusal(value, 0)
     return {"json": json.dumps(value, ensure_ascii=False, indent=2) if why is None else None, "why": why}
 
@@ -459,11 +459,11 @@ def _refusal(value: Any, depth: int) -> str | None:
 def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run that continues from the middle of an existing run. See `durable.fork`.
 
-    `body` has `run`, `at`, `id`, and the replaced `args`, `kwargs`, and results (`replace`, by place). Values are JSON
-    texts, so that large numbers keep their digits.
+    `body` has `run`, `at`, `id`, and the replaced `args`, `kwargs`, and results (`replace`, keyed by place). Values are
+    JSON strings, so that large numbers keep their digits.
 
     Raises:
-        UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has the wrong type.
+        UsageError: a string is not JSON, or `args`, `kwargs` or `replace` has the wrong type.
     """
     replace = body.get("replace") or {}
     if not isinstance(replace, Mapping):

@@ -36,7 +36,7 @@ class AccessMiddleware:
 
         Args:
             app: handles the accepted requests.
-            token: the secret in the printed address.
+            token: the secret in the printed URL.
             host: the address and the port of the server, with a colon.
             allow_writes: whether requests other than GET and HEAD are accepted.
         """

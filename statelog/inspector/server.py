@@ -119,7 +119,7 @@ def serve(
         store: the store. It is only read if it is open read-only.
         host: the address to listen on. If it is not loopback, other machines can send requests with the token.
         port: the port. 0 selects a free one.
-        announce: called with the address to open, which has the token.
+        announce: called with the URL to open, which contains the token.
         ask_fleet: see `Inspected`.
 
     Raises:
@@ -129,7 +129,7 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = str(error.strerror or error).partition(" (while")[0]  # The rest of the text repeats the address.
+        reason = str(error.strerror or error).partition(" (while")[0]  # The rest of the message repeats the address.
         message = f"cannot listen on {host} port {port}: {reason}"
         raise StorageError(message, host=host, port=port) from None
     with listening:
@@ -140,7 +140,7 @@ def serve(
         config = uvicorn.Config(
             app,
             log_level="warning",
-            access_log=False,  # Addresses contain thread ids, and the first one the token.
+            access_log=False,  # URLs contain thread ids, and the first URL contains the token.
             server_header=False,
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )

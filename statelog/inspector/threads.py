@@ -54,7 +54,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
     Args:
         store: the store.
-        containing: only threads whose id contains this text.
+        containing: only threads whose id contains this string.
         after: `next` of the previous page; empty for the first page.
         limit: the maximum number of threads in the page.
 

@@ -18,7 +18,7 @@ NO_AGENT: Final = (1 << 64) - 1
 """The value of `EntryFacts.agent_at` if the record has no agent."""
 
 ENTRIES_MAX: Final = 128
-"""The maximum number of records in one call of `entries_read`."""
+"""The maximum number of records that one call of `entries_read` reads."""
 
 
 class EntryFacts(NamedTuple):

@@ -170,7 +170,7 @@ def page_in_use(
 
 
 def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
-    """Return the fault of the leaf page of LMDB's map that contains a key, or an empty text if the page is sound.
+    """Return the fault of the leaf page of LMDB's map that contains a key, or an empty string if the page is sound.
 
     Args:
         lent: the key that LMDB has lent.

@@ -117,7 +117,7 @@ def lend(record: bytes | memoryview) -> bytes | Lent:
 
 
 def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, int, int]]:
-    """Find the remaining nodes of a record, by ascending number. The values are those of ``record_node``.
+    """Find the remaining nodes of a record, by ascending number. The values are as for ``record_node``.
 
     Raises:
         CorruptionError: the nodes and the table do not fill the record.

@@ -165,21 +165,21 @@ class RememberedState:
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
-        """The heads of branches, by thread and branch."""
+        """The heads of branches, keyed by thread and branch."""
         self.rows: dict[int, ThreadRow] = {}
-        """Index rows of threads, by thread."""
+        """Index rows of threads, keyed by thread."""
         self.times_us: dict[int, int] = {}
         """The time of the last version of each thread."""
         self.jumps: dict[tuple[int, int, int], Jump] = {}
-        """Jump pointers of recent checkpoints, by thread, branch and version.
+        """Jump pointers of recent checkpoints, keyed by thread, branch and version.
 
         In threads with one branch, checkpoints whose version equals their depth are left out."""
         self.greatest_ids: dict[int, bytes] = {}
         """For some threads, an upper bound of the checkpoint ids that callers chose."""
         self.owners: dict[str, int] = {}
-        """The LSN of each thread that owns board or lease records, by thread id."""
+        """The LSN of each thread that owns board or lease records, keyed by thread id."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
-        """Rows and events of recent entries and leases, by owning thread and key."""
+        """Rows and events of recent entries and leases, keyed by owning thread and key."""
         self.expiries_us: dict[int, int] = {}
         """For each owning thread, a time before which no entry expires."""
         self.identities: dict[bytes, bytes] = {}
@@ -340,13 +340,13 @@ class Batch:
         self._end = memory.end
         self.staged: list[Staged] = []
         self.index: dict[bytes, bytes | None] = {}
-        """Staged index changes, by key. None deletes the key."""
+        """Staged index changes, keyed by index key. None deletes the key."""
         self.memory = memory
         self.new_heads: dict[tuple[int, int], Head] = {}
         self.times_us: dict[int, int] = {}
         """The time of the last staged version of each thread."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
-        """Entries that the batch has read or staged, by owning thread and key. Each entry is read only once."""
+        """Entries that the batch has read or staged, keyed by owning thread and key. Each entry is read only once."""
         self.expiries_us: dict[int, int] = {}
         """The changes of `RememberedState.expiries_us`."""
 

@@ -1,8 +1,8 @@
 """Group commit: one transaction and one flush for the commits of several OS threads. DESIGN.md section 6.
 
 No background thread commits. A caller passes a function, `work`, that writes. A caller that finds no commit under way
-becomes the leader: it runs its own `work` and that of all waiting callers in one transaction. Each caller gets its own
-result. Under load, one flush serves all commits that arrived during the previous flush.
+becomes the leader: it runs its own `work`, and the `work` of all waiting callers, in one transaction. Each caller gets
+its own result. Under load, one flush serves all commits that arrived during the previous flush.
 
 `commit_queue` chooses the leader. `commit_failures` handles failures.
 """

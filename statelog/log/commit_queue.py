@@ -109,7 +109,7 @@ class CommitQueue:
                 gate.acquire()
                 if request.done:
                     return
-            if request.done:  # The former leader has just settled this request, so pass `turn` on.
+            if request.done:  # The previous leader has just settled this request, so pass `turn` on.
                 self.end(request)
         finally:
             self.waiting.discard(get_ident())

@@ -89,7 +89,7 @@ class Engine:
         self.entry_schemas: Any = None
         """The schemas that `Board.schema` has declared (`store.entry_versions.EntrySchemas`), or None."""
         self.sweepers: dict[str, Sweep] = {}
-        """The clean-up functions of adapters, by the adapter's name."""
+        """The clean-up functions of adapters, keyed by the adapter's name."""
         self.guard: Redactor | None = None
         """The redactor that keeps secrets out of the file, or None if the store was opened without a guard."""
         self.is_for_records = False

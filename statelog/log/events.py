@@ -87,7 +87,7 @@ class DeleteEvent(NamedTuple):
     thread: int
     id_digest: bytes
     returns: bool | None = None
-    """True if nothing reaches the thread's borrowed nodes any more."""
+    """True if nothing reaches the thread's borrowed nodes."""
 
 
 class LoanEvent(NamedTuple):
@@ -298,7 +298,7 @@ def default_id(lsn: int, digest: bytes) -> str:
 
 
 def parse_default_id(text: str) -> int | None:
-    """Return the LSN in a default id, or None if the text is not a default id."""
+    """Return the LSN in a default id, or None if the string is not a default id."""
     lsn, mark, digest = text.partition("~")
     is_default = mark and lsn.isascii() and lsn.isdigit() and len(digest) == 16
     return int(lsn) if is_default and len(lsn) < 20 else None

@@ -30,7 +30,7 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
 
 
 channel_keys: dict[str, bytes] = {}
-"""The encoded keys of channels with valid names, by name. `channel_key` fills this cache."""
+"""The encoded keys of channels with valid names, keyed by name. `channel_key` fills this cache."""
 
 
 def channel_key(channel: str) -> bytes:

@@ -271,7 +271,7 @@ _version_item = lru_cache(maxsize=64)(cbor.encode)
 def _with_version(
     metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[PreparedWrite]
 ) -> bytes:
-    """Return encoded metadata with the schema version of a state: the declared version, or that of the previous state.
+    """Return encoded metadata with a state's schema version: the declared version, or the previous state's version.
 
     Raises:
         SchemaVersionError: see `commit`.

@@ -11,7 +11,7 @@ _LISTS_MAX = 4096
 
 
 class Prints:
-    """A cache of the fingerprints of keyed lists, by the list's digest.
+    """A cache of the fingerprints of keyed lists, keyed by the list's digest.
 
     `take` transfers ownership to the caller, who returns the extended fingerprints with `keep`.
     """

@@ -192,7 +192,7 @@ class View:
         return version, kernels.page_read(found[1], version)
 
     def pages(self, thread: int, branch: int, version: int, *, at_most: int) -> list[tuple[int, bytes]]:
-        """Return (number, payload) of up to `at_most` of the branch's own version pages, from that of `version` on."""
+        """Return (number, payload) of the branch's own version pages from `version` on, up to `at_most` pages."""
         prefix, start = keys.encode_page_prefix(thread, branch), keys.encode_page_key(thread, branch, version)
         found = islice(self.transaction.scan_index(prefix, start=start), at_most)
         return [(keys.page_number(key), payload) for key, payload in found]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Memory:
     """Facts about a scope, such as a user, and the sessions of that scope. Many threads and processes may share it.
 
-    A fact has a key, a text, and the time from which it is true. A new fact under a key ends the former fact but
+    A fact has a key, a text, and the time from which it is true. A new fact under a key ends the previous fact but
     deletes nothing: `at=` selects the facts that were true at a time, and `known_at=` those that were known at a time.
     Facts without a key do not replace each other. The facts are entries of the board below `memory/SCOPE/`, so they can
     be watched, exported and rolled back with the board.
@@ -93,17 +93,18 @@ class Memory:
 
         Args:
             text: the fact, as a sentence.
-            key: the subject of the fact, such as `diet`. The fact ends the former fact of this key. Without a key, the
-                fact's id becomes its key.
+            key: the subject of the fact, such as `diet`. The fact ends the previous fact of this key. Without a key,
+                the fact's id becomes its key.
             source: the origin of the fact.
-            metadata: plain values by name, for filters.
+            metadata: plain values keyed by name, for filters.
             pinned: whether `recall` always returns the fact, and `pinned` lists it.
-            valid_from: an aware datetime, or a date for the beginning of the day in UTC. By default, the time of the
-                recording. The fact is true until the next fact of its key begins, even if that one is recorded later.
+            valid_from: a timezone-aware datetime, or a date for the beginning of the day in UTC. By default, the time
+                of the recording. The fact is true until the next fact of its key begins, even if the next fact is
+                recorded later.
             valid_until: the time from which the fact is no longer true, if that is known.
 
         Raises:
-            UsageError: an argument is not valid, such as an empty text or a datetime without a time zone.
+            UsageError: an argument is not valid, such as an empty text or a datetime that is not timezone-aware.
             EmbeddingError: `embed` raised an exception, or returned something other than a vector of `dims` numbers.
             ValueTypeError, LimitError: the fact cannot be stored.
             SecretError, CheckError: the guard of the store refuses the fact.

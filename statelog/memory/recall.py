@@ -88,7 +88,7 @@ class RecallResult(NamedTuple):
     """The loaded facts and vectors that answer a question."""
 
     facts: Mapping[str, list[Stored]]
-    """The facts by key. Other threads may change this mapping, so do not iterate over it."""
+    """The facts, keyed by their keys. Other threads may change this mapping, so do not iterate over it."""
     pinned: tuple[str, ...]
     """The keys that have, or had, a pinned fact."""
     nearest: Iterator[Place]
@@ -123,14 +123,14 @@ class FactCache:
         self._seen: tuple[int | None, int] | None = None
         """The number of the store's last commit, and the inode of its file, which a purge replaces."""
         self._places: dict[str, bytes] = {}
-        """For each entry, by key, the encoded LSN of its record that was read last."""
+        """The encoded LSN of the last record that was read for each entry, keyed by the entry's key."""
         self._facts: dict[str, list[Stored]] = {}
         self._pinned: set[str] = set()
         self._hashes: dict[str, dict[int, str]] = {}
         self._matrix: Matrix | None = None
 
     def read(self) -> Mapping[str, list[Stored]]:
-        """Return all facts by key, without their vectors."""
+        """Return all facts without their vectors, keyed by their keys."""
         with self._lock:
             self._update()
             return dict(self._facts)

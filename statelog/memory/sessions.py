@@ -37,9 +37,9 @@ class OlderMessages(NamedTuple):
     """The older messages of a session, which a summary will replace."""
 
     messages: list[Message]
-    """The messages for the model: the former summary, and the messages after it, except system messages."""
+    """The messages for the model: the previous summary, and the messages after it, except system messages."""
     seen: dict[str, Any] | None
-    """The former summary in its stored form, or None."""
+    """The previous summary in its stored form, or None."""
     held: list[Message]
     """All messages up to the cut."""
 
@@ -79,12 +79,12 @@ class Session:
         of the same event then resumes this one (`Turn.is_resumed`).
 
         Args:
-            event_id: the id of the event, such as that of an incoming message. A turn of an event that is done has no
+            event_id: the id of the event, such as the id of an incoming message. A turn of an event that is done has no
                 effect (`Turn.is_completed`). If the session is forgotten or expires during the turn, the end of the
                 turn raises ConflictError, and nothing is written.
 
         Raises:
-            UsageError: `event_id` is not a text.
+            UsageError: `event_id` is not a non-empty str.
         """
         if not isinstance(event_id, str) or not event_id:
             message = f"event_id must be a non-empty str, not {event_id!r}"
@@ -156,7 +156,7 @@ class Session:
 
     @property
     def summary(self) -> str | None:
-        """Return the text of the last summary, or None."""
+        """The text of the last summary, or None."""
         held = self._state(_SUMMARY).get(_SUMMARY)
         return None if held is None else str(held["text"])
 
@@ -197,13 +197,13 @@ class Session:
         changed. Messages that are added during the call stay in the window.
 
         Args:
-            model: called with the former summary, as a system message, and the messages to summarize. It returns the
+            model: called with the previous summary, as a system message, and the messages to summarize. It returns the
                 text of the summary.
             keep_last: the number of messages that stay in the window. More stay if a tool call would be separated from
                 its answer.
 
         Raises:
-            UsageError: an argument is not valid, or the model returned something other than a text.
+            UsageError: an argument is not valid, or the model did not return a str.
             ConflictError: another process has summarized, rolled back or forgotten the session during the call.
                 Nothing was changed. Facts: thread.
         """
@@ -320,7 +320,7 @@ class Turn:
         self.is_completed = False
         """Whether the event is already done. Messages and working state of this turn then have no effect."""
         self.working: MutableMapping[str, Any] = {}
-        """The working state: values by name, stored as they are set, until the turn ends.
+        """The working state: values keyed by name, stored as they are set, until the turn ends.
 
         A value that is changed in place must be set again.
         """

@@ -1,4 +1,4 @@
-"""Converts a span's trace context to a text that can be stored, and makes links to the spans that stored texts name."""
+"""Converts a span's trace context to a string that can be stored, and makes links to the spans of such strings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def text_of(span: Span) -> str | None:
 
 
 def context_of(text: object) -> SpanContext | None:
-    """Return the context that a `traceparent` names, or None if the text is not a valid `traceparent`."""
+    """Return the context that a `traceparent` names, or None if `text` is not a valid `traceparent`."""
     if not isinstance(text, str):
         return None
     found = trace.get_current_span(_PROPAGATOR.extract({TRACE_PARENT: text}, context=Context()))

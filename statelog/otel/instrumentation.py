@@ -152,7 +152,7 @@ def _counting_takeovers(take: Callable[..., Any]) -> Callable[..., Any]:
         with self.session.read() as view:
             former = holders.holder(view, self._name)
         lease = take(self)
-        if lease is not None and former is not None and former.claim is not None:  # The former lease has lapsed.
+        if lease is not None and former is not None and former.claim is not None:  # The previous lease has lapsed.
             watch.telemetry.takeovers.add(1, {names.TAKEN: "lease"})
         return lease
 

@@ -125,7 +125,7 @@ def _message(error: BaseException) -> str:
 
 
 def clean(engine: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without None values. Texts are made safe and encodable, so that they may leave the process."""
+    """Return attributes without None values. Strings are made safe and encodable, so they may leave the process."""
     return {
         name: _encodable(safe(engine, value)) if isinstance(value, str) else value
         for name, value in attributes.items()
@@ -134,13 +134,13 @@ def clean(engine: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def safe(engine: Any, text: str) -> str:
-    """Return a text as the store's guard would let it be stored."""
+    """Return `text` as the store's guard would let it be stored."""
     guard = engine.guard
     return text if guard is None else str(guard.error(text, "telemetry", None))
 
 
 def _encodable(text: str) -> str:
-    """Return a text that protobuf can encode. A lone surrogate becomes an escape sequence."""
+    """Return a string that protobuf can encode. A lone surrogate becomes an escape sequence."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -156,7 +156,7 @@ def content(engine: Any, value: Any) -> str | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value in a form that JSON can represent. Keys become texts, because exporters may drop other keys."""
+    """Return a value in a form that JSON can represent. Keys become strings, because exporters may drop other keys."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

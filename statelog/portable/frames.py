@@ -205,7 +205,7 @@ class FrameReader:
             FormatError: the stream is not an export, or its format is newer. Facts: offset, needed,
                 supported.
             CorruptionError: the header is damaged. Facts: offset.
-            UsageError: the source returns text, or cannot be read.
+            UsageError: the source returns a str, or cannot be read.
         """
         if not _is_open(source, "read"):
             raise _source_error(source)

@@ -50,7 +50,7 @@ BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
 """The size in bytes or in records at which the import ends a transaction. Records that an event removes also count.
 
-If a transaction of the source has not ended yet, the import goes on to its end, up to `BATCH_STRETCH` times the size.
+If a transaction of the source has not ended yet, the import continues to its end, up to `BATCH_STRETCH` times the size.
 """
 
 BATCH_STRETCH = 16
@@ -302,7 +302,7 @@ class LogImporter:
 
 
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
-    """Raise CorruptionError if the time of a version is not later than that of the thread's last version (L2)."""
+    """Raise CorruptionError if a version is not later than the thread's last version (L2)."""
     if event.time_us <= overlay.last_time_us(event.thread):
         message = f"the time of record {event.lsn} is not later than that of the thread's last version"
         raise CorruptionError(message, lsn=event.lsn)

@@ -61,7 +61,7 @@ class Seam(NamedTuple):
 
 
 def read_rows(data: bytes | memoryview, record: Record) -> dict[int, NodeHeader]:
-    """Return the nodes of a record by number, without vacuumed nodes. The record's checksum must be valid.
+    """Return the nodes of a record, keyed by number, without vacuumed nodes. The record's checksum must be valid.
 
     Raises:
         CorruptionError: the node table and the nodes do not fill the record exactly.

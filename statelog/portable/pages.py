@@ -4,7 +4,7 @@ Every number is checked against the size of the page or the file before it is us
 results are locations in the file that may contain an entry; the caller checks its checksum. `pread` beyond the end of a
 file returns fewer bytes, where access to a mapping would kill the process.
 
-The layout is that of LMDB 0.9 on 64-bit machines, in native byte order.
+The layout is LMDB 0.9's layout on 64-bit machines, in native byte order.
 `storage/file/preopen_checks.py` describes it.
 """
 

@@ -31,10 +31,11 @@ class Remains:
     """Index rows with a valid checksum.
 
     Attributes:
-        threads: threads by LSN.
-        branches: branches by thread and number.
-        versions: thread, branch and version of each lost version, by the LSN of its record.
-        loans: for each lost copy reference, by its LSN: the thread, and the thread whose nodes it uses.
+        threads: threads, keyed by LSN.
+        branches: branches, keyed by thread and number.
+        versions: thread, branch and version of each lost version, keyed by the LSN of its record.
+        loans: the thread of each lost copy reference, and the thread whose nodes it uses, keyed by the LSN of the
+            reference.
     """
 
     threads: dict[int, ThreadRow] = field(default_factory=dict)

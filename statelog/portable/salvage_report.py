@@ -100,7 +100,7 @@ class SalvageReport:
         return not self.lost and not self.losses
 
     def add(self, losses: Iterable[Loss], names: Mapping[int, str]) -> None:
-        """Record losses, and names of threads by LSN."""
+        """Record losses, and the names of threads, keyed by LSN."""
         self._losses += losses
         self._names.update(names)
 

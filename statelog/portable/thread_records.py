@@ -1,6 +1,6 @@
 """Convert the events and nodes of an export of threads to records of a store.
 
-The store assigns LSNs (L1). A version's time is later than that of its thread's last version (L2).
+The store assigns LSNs (L1). A version's time is later than the time of its thread's last version (L2).
 `event_builder.py` lists the other changes. Nothing is written until the whole transaction has been
 checked.
 """
@@ -59,7 +59,7 @@ class Writing(Lookups):
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
-        """Other threads whose nodes the current event uses, by number in the stream.
+        """Other threads whose nodes the current event uses, keyed by number in the stream.
 
         Maps each thread to the last LSN that has such a node.
         """

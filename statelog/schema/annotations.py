@@ -85,7 +85,7 @@ def classes_named(annotation: object) -> list[type]:
 
 
 def parts_of(annotation: object) -> list[object]:
-    """Return an annotation with all annotations and metadata in it, including those of the fields of classes."""
+    """Return an annotation, and all annotations and metadata inside it, including the annotations of fields."""
     pending = [annotation]
     seen: dict[int, object] = {}  # The dict keeps the parts alive, because Python reuses the id of a freed object.
     while pending:

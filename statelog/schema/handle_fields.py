@@ -76,12 +76,12 @@ def refuse_plain(value: Any, annotation: Any, path: str, *, in_union: bool = Fal
         value: the value. Instances of dataclasses, named tuples and models are walked by the fields of their class.
         annotation: the type of the value, or Any.
         path: the path of the value, for the message.
-        in_union: whether the annotation is one alternative of a union. Then any value other than
-            text is allowed.
+        in_union: whether the annotation is one alternative of a union. Then any value except a str or
+            bytes is allowed.
         depth: the number of levels above the value. The walk ends at the maximum depth of stored values.
 
     Raises:
-        ValueTypeError: a text is not a handle. Facts: path, type.
+        ValueTypeError: a string is not a handle. Facts: path, type.
     """
     bare, metadata = peel(annotation)
     if accepts_handles_only(metadata):
@@ -104,7 +104,7 @@ def refuse_plain_objects(value: Any, path: str, *, depth: int = 0) -> None:
     """Raise ValueTypeError if an object inside a value of undeclared type has plain text in a field for handles.
 
     Raises:
-        ValueTypeError: a text is not a handle. Facts: path, type.
+        ValueTypeError: a string is not a handle. Facts: path, type.
     """
     kind: Any = type(value)
     if depth > DEPTH_MAX:

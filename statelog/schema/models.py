@@ -102,7 +102,7 @@ def read_model(model: type) -> dict[str, Channel]:
 
 
 def read_aliases(model: type) -> dict[str, str]:
-    """Return the channels by alias. Leave out an alias that several channels have, or that is a channel's name."""
+    """Map aliases to channels. Leave out an alias that several channels have, or that is a channel's name."""
     fields = fields_of(model)
     pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
     counts = Counter(alias for alias, _name in pairs)
@@ -265,8 +265,8 @@ def is_dumped_as_another(annotation: object) -> bool:
 def reading_of(annotation: object) -> Shape:
     """Return the shape that restores a model's field: lists and dicts item by item, other values through pydantic.
 
-    Validators of the field itself do not run again. Those of nested models do, as always when a model is created from a
-    dump.
+    The field's own validators do not run again. Validators of nested models run again, as always when a model is
+    created from a dump.
     """
     bare, _metadata = peel(annotation)
     origin, arguments = get_origin(bare), get_args(bare)

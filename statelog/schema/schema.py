@@ -69,7 +69,7 @@ class RememberedSchema(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """The text that is stored among the reducer specs."""
+        """The string that is stored among the reducer specs."""
         return f"{self.name}:{self.newest}"
 
     @staticmethod
@@ -108,7 +108,7 @@ class Schema(NamedTuple):
     check_of_others: Check | None
     part_checks: Mapping[str, Callable[[str, object], bool]]
     aliases: Mapping[str, str]
-    """The channels of a pydantic model by the aliases that writes may use."""
+    """The channels of a pydantic model, keyed by the aliases that writes may use."""
     readings: Mapping[str, Shape]
     """The shapes of channels whose values are stored in a different form: models, dataclasses, enum members."""
     lineage: SchemaLineage | None = None

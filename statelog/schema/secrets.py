@@ -1,4 +1,4 @@
-"""Refuses pydantic's secret types in values, even if a serialiser of the model would store them as text."""
+"""Refuses pydantic's secret types in values, even if a serialiser of the model would store them as strings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _refuse_classes(value: object, path: str) -> None:
 
 
 def with_handles(value: Any) -> Any:
-    """Return a dumped value in which pydantic's secrets that hold handles are replaced by the handles' text."""
+    """Return a dumped value in which pydantic's secrets that hold handles are replaced by the handles as strings."""
     if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and is_handle(value.get_secret_value()):
         return value.get_secret_value()
     if type(value) is dict:

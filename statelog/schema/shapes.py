@@ -54,7 +54,7 @@ class Shape:
     Args:
         dump: returns the stored form of a value.
         load: the inverse of `dump`; None if values are stored as they are.
-        items: the shape of the items of a list or set, or of the values of a dict with text keys.
+        items: the shape of the items of a list or set, or of the values of a dict with str keys.
         kind: the container type of a shape with `items`: list, dict, set or frozenset.
         partial: like `dump`, for a value that has only some of the fields.
     """
@@ -286,7 +286,7 @@ def _series(origin: type) -> Callable[[tuple[Any, ...]], Shape]:
 
 
 def load_series(stored: Any, load_item: Load) -> Any:
-    """Return a list, tuple or set with its items loaded. Other values, such as a text, are returned unchanged."""
+    """Return a list, tuple or set with its items loaded. Other values, such as a str, are returned unchanged."""
     return type(stored)(map(load_item, stored)) if type(stored) in _PLAIN_SERIES else stored
 
 

@@ -305,7 +305,7 @@ class TextFinder:
         """Return the text with this hash at a path, or else the nearest one in the same list, or None.
 
         Args:
-            path: the former path of the text.
+            path: the previous path of the text.
             hash: the hash of the text.
             taken: list items that this search has found already. This call adds the item it finds, so that the next
                 call finds the next equal text.
@@ -353,7 +353,7 @@ class TextFinder:
         return Text(path, role, text) if text and self._hash_of(text) == hash else None
 
     def _find_item(self, tree: Tree, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Find an item at its former position, or else in the whole list."""
+        """Find an item at its previous position, or else in the whole list."""
         position = int(path[-1])
         if 0 <= position < tree.count:
             role, text = item_text(decoded(tree.workspace, tree.at(position)))

@@ -62,7 +62,7 @@ class Configuration:
 
     @cached_property
     def text(self) -> str:
-        """A text that identifies the configuration."""
+        """A string that identifies the configuration."""
         return json.dumps(self.fields, sort_keys=True)
 
     @property

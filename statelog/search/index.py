@@ -80,7 +80,7 @@ _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
 _COUNTS_MAX: Final = 4096
 _LAST: Final = "\U0010ffff"
-"""A character that sorts after all others, which ends a range of texts."""
+"""A character that sorts after all others, which ends a range of strings."""
 _GROWTH: Final = 8
 """The factor by which each further read asks for more rows than the previous read."""
 _BASE_S: Final = "(SELECT value FROM meta WHERE name = 'base_s')"

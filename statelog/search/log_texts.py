@@ -152,7 +152,7 @@ class LogTexts:
     def _with_deltas(
         self, line: _LastRead, found: Digested, tree: Tree, added: Iterable[Added], *, is_next: bool
     ) -> Iterator[Added]:
-        """Yield the texts that a version of a graph adds, including those of its delta channels.
+        """Yield the texts that a version of a graph adds, including the texts of its delta channels.
 
         LangGraph stores a delta channel as a whole in some checkpoints. The previous version already has most of these
         texts.
@@ -237,7 +237,7 @@ class LogTexts:
         return self._made(kind, (0, 0), lsn, record.time_us, named)
 
     def _entry_before(self, event: EntryEvent) -> Tree | None:
-        """Return the previous value of the entry, or None if there was none or it cannot be read any more."""
+        """Return the previous value of the entry, or None if there was none or it can no longer be read."""
         if not event.before:
             return None
         try:

@@ -8,8 +8,8 @@
 | `items:users.*` | items of LangGraph's store by namespace |
 | `runs:*` | durable runs by id |
 
-`*` stands for any text, and `?` for any character. In keys of the board both stay within a segment, and `**` stands for
-any number of segments.
+`*` stands for any characters, and `?` for one character. In keys of the board, both stay within a segment, and `**`
+stands for any number of segments.
 """
 
 from __future__ import annotations

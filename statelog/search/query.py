@@ -40,7 +40,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
         match: "all" if a text must have all words and phrases, "any" if one of them is enough.
 
     Raises:
-        UsageError: the text is not a str, or `match` is not "all" or "any". Facts: argument, value.
+        UsageError: `text` is not a str, or `match` is not "all" or "any". Facts: argument, value.
     """
     if not isinstance(text, str):
         message = f"a query must be a str, not {type(text).__name__}"

@@ -202,7 +202,7 @@ class RowConfirmer:
         return Filter(fits, asked.role, asked.since_us, asked.until_us)
 
     def _thread_ids(self) -> dict[int, str]:
-        """Return the ids of the threads that meet the conditions, by LSN."""
+        """Return the ids of the threads that meet the conditions, keyed by LSN."""
         pattern = self._conditions.threads
         with self._engine.read() as view:
             if pattern is not None and not any(sign in pattern for sign in "*?["):

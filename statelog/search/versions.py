@@ -28,7 +28,7 @@ _ROWS_MAX: Final = 4096
 _PAGES_READ: Final = 4
 """The maximum number of version pages to read at once, starting with the page of a hit.
 
-Most threads have fewer pages, so the last page that was read is that of the head.
+Most threads have fewer pages, so the last page that was read is the head's page.
 """
 
 
@@ -64,9 +64,9 @@ class Versions:
         self._branches: dict[int, list[tuple[int, str]]] = {}
         self._versions: dict[tuple[int, int, int | None], tuple[int, TextFinder | None, Digested | None]] = {}
         self._pages: dict[tuple[int, int], bytes | None] = {}
-        """Version pages of main branches, by thread and page number; None for a page that does not exist."""
+        """Version pages of main branches, keyed by thread and page number; None for a page that does not exist."""
         self._last_pages: dict[int, bytes] = {}
-        """The last pages of main branches that were read, by thread."""
+        """The last pages of main branches that were read, keyed by thread."""
 
     def begin(self, view: View) -> None:
         """Use this view for all further reads."""

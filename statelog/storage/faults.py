@@ -72,7 +72,9 @@ POINTS = (
 """All points, in the order in which creation, commit, compaction, purge and upgrade pass them."""
 
 armed: dict[str, _Fault] = {}
-"""The armed faults, by the name of their point. Frequently executed code tests this dict first: `if armed: point(...)`.
+"""The armed faults, keyed by the name of their point.
+
+Frequently executed code tests this dict first: `if armed: point(...)`.
 """
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _SEARCHED_SIZE_BYTES = 8 * 1024 * 1024
 _OVERLAP_SIZE_BYTES = 256 * 1024
-"""The overlap of consecutive parts that `check` searches, so that it finds a text that crosses their border."""
+"""The overlap of consecutive parts that `check` searches, so that it finds a string that crosses their border."""
 
 
 class NewFile:

@@ -289,12 +289,12 @@ class _Recovery:
         self._groups = content.groups
         self._put = replay
         self._replayed = 0
-        """The number of replayed records. It includes those of a failed commit, which may have overwritten pages."""
+        """The number of replayed records, including records of a failed commit, which may have overwritten pages."""
 
     def run(self) -> int:
         """Write the meta page of the durable snapshot over both meta pages, and replay the groups.
 
-        If recovery fails before it has replayed a record, restore the former meta pages.
+        If recovery fails before it has replayed a record, restore the previous meta pages.
         """
         file, slot = self._file, self._slot
         data = file.locks.descriptor

@@ -196,7 +196,7 @@ def _find(real: Path) -> RegisteredFile | None:
         return former
     if opened is None and former is not None:
         try:
-            former.lmdb_file.locks.file.is_kept()  # This marks the former file as lost, so that its users get an error.
+            former.lmdb_file.locks.file.is_kept()  # This marks the old file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None

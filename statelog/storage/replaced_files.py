@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def finish_move(path: Path, descriptor: int) -> None:
-    """If a compaction has replaced the former data file by this one, remove the sidecar files of the former file.
+    """If a compaction has replaced the old data file by this one, remove the sidecar files of the old file.
 
-    Other processes may still have the former file open. They will notice that they have to open the new one. LMDB's
-    lock file and the shared state belong to the former file. The WAL of the former file is a leftover, which recovery
-    removes. The caller holds the opening lock of this file for writing, and has opened nothing except the file itself.
+    Other processes may still have the old file open. They will notice that they have to open the new one. LMDB's lock
+    file and the shared state belong to the old file. The WAL of the old file is a leftover, which recovery removes. The
+    caller holds the opening lock of this file for writing, and has opened nothing except the file itself.
 
     Raises:
         StorageError, ...: the operating system reports an error. Facts: path.
@@ -32,8 +32,8 @@ def finish_move(path: Path, descriptor: int) -> None:
         return
     try:
         if word == SUCCESSOR:
-            # Flush the file name before removing anything. Otherwise a power failure could restore the former file
-            # without its WAL.
+            # Flush the file name before removing anything. Otherwise a power failure could restore the old file without
+            # its WAL.
             make_name_durable(path)
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)

@@ -127,7 +127,7 @@ def numbers_read(handles: LmdbHandles) -> list[int]:
 def _slots_read(handles: LmdbHandles) -> list[tuple[int, int]]:
     """Return the process id and LMDB's transaction number for each open read transaction.
 
-    LMDB lists the slots as text: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if
+    LMDB lists the slots as lines: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if
     a slot is only reserved.
     """
     slots = [fields for fields in map(str.split, handles.raw.readers().splitlines()) if fields and fields[0].isdigit()]

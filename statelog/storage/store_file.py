@@ -142,7 +142,7 @@ class StoreFile:
                 openings and the timeout of the first opening apply.
 
         Raises:
-            UsageError: invalid options, or options that differ from those of the open store.
+            UsageError: invalid options, or options that differ from the options of the open store.
             StoreNotFoundError: the directory does not exist, or `create` is False and the file does not exist. Facts:
                 path.
             FormatError: the file is not a store, or its format is newer. Facts: path.
@@ -267,7 +267,7 @@ class StoreFile:
         self.wal.note_flushed()
 
     def fence_off(self, error: FencedError) -> None:
-        """Fence the file, so that no process may commit to it any more. Commits of this process raise `error`.
+        """Fence the file, so that no process may commit to it. Commits of this process raise `error`.
 
         Raises:
             ReadOnlyError, ClosedError, StoreLockedError, StorageError: the errors of a commit. Facts: path.
@@ -285,7 +285,7 @@ class StoreFile:
     def follow(self) -> None:
         """Continue with the successor of a compacted file. Do nothing if the file was not compacted.
 
-        Transactions that have already begun continue in the former file.
+        Transactions that have already begun continue in the old file.
 
         Raises:
             ClosedError: the store is closed.
@@ -312,7 +312,7 @@ class StoreFile:
             file.write_lock.release()
 
     def _open_successor(self) -> None:
-        """Open the file that the path names now. Close the former file after its last transaction has ended.
+        """Open the file that the path names now. Close the old file after its last transaction has ended.
 
         Do nothing if another compaction replaces the new file while it is being opened.
         """
@@ -336,7 +336,7 @@ class StoreFile:
             raise
         file.follows_purge = False
         registry.note_inode(self)
-        if former_handles is None:  # LMDB is not open on the former file, because an earlier reopening failed.
+        if former_handles is None:  # LMDB is not open on the old file, because an earlier reopening failed.
             os.close(former.descriptor)
         else:
             raw, lock_file = former_handles.raw, former_handles.lock_file

@@ -18,7 +18,7 @@ _SECONDS_MAX = 1e9
 
 
 def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - the flag is what it checks
-    """Raise UsageError if `value` is not a bool, because a text such as "no" would count as True."""
+    """Raise UsageError if `value` is not a bool, because a str such as "no" would count as True."""
     if not isinstance(value, bool):
         message = f"{argument} must be True or False, not {value!r}"
         raise UsageError(message, argument=argument, value=value)

@@ -409,8 +409,8 @@ class Board(ReadBoard, OldBoardNames):
     def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
         """Declare a versioned schema for the entries whose keys match a pattern.
 
-        The declaration applies to all `Board` objects of this open store, including those of transactions and
-        snapshots. Nothing is written. If several patterns match a key, the pattern with the longest text before its
+        The declaration applies to all `Board` objects of this open store, including the boards of transactions and
+        snapshots. Nothing is written. If several patterns match a key, the pattern with the most characters before its
         first wildcard applies. A later declaration of a pattern replaces an earlier one.
 
         The value of an entry with a schema is a dict of the schema's fields. Values of older versions are returned as

@@ -134,7 +134,7 @@ class ReadBoard:
         last key of a page as `after`, or as `before` with `reverse`.
 
         Args:
-            pattern: `*` and `?` stand for text within a segment, `**` for any number of segments.
+            pattern: `*` and `?` stand for characters within a segment, `**` for any number of segments.
             limit: the maximum number of entries to return.
             after: return only entries whose keys sort after this key. An entry with this key need not exist.
             before: return only entries whose keys sort before this key. An entry with this key need not exist.

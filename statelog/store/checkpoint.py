@@ -136,7 +136,7 @@ class Checkpoint(Typed[S]):
     def size(self) -> StateSize:
         """Return the size of the state and of each channel: bytes, shared bytes, and items.
 
-        This does not read the values. The cost is that of `state_size_bytes`.
+        This does not read the values. It costs as much as `state_size_bytes`.
         """
         from statelog.store.sizes import measure
 

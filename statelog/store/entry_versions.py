@@ -29,7 +29,7 @@ class EntrySchemas:
 
     def __init__(self) -> None:
         self._declared: tuple[tuple[KeyPattern, Versioned[Any, Any]], ...] = ()
-        """The declared schemas by pattern. The pattern with the longest text before its first wildcard comes first."""
+        """Patterns and their declared schemas. The pattern with the most characters before a wildcard comes first."""
         self._lock = threading.Lock()
 
     def declare(self, pattern: KeyPattern, schema: Versioned[Any, Any]) -> None:

@@ -72,7 +72,7 @@ class Deltas(Protocol):
     ) -> list[Any]:
         """Return the items of a delta channel at a checkpoint whose state does not have the channel.
 
-        `known` has the items of other checkpoints of the thread, by LSN.
+        `known` has the items of other checkpoints of the thread, keyed by LSN.
         """
 
     def written_items(

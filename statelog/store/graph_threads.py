@@ -44,7 +44,7 @@ class GraphThreadsInView:
         self._held: _HeldView
         self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
         self._lists: dict[tuple[str, str], dict[int, list[Any]]] = {}
-        """The most recently built lists of delta channels, by thread and channel, and then by LSN."""
+        """The most recently built lists of delta channels, keyed by thread and channel, and then by LSN."""
 
     def forget(self) -> None:
         """Clear all caches, because the store's file may have been replaced."""

@@ -61,7 +61,7 @@ class _Remembered:
     """A cache of one store's migrated states, the oldest first. Several OS threads may use it.
 
     Attributes:
-        states: the states by schema, thread, root and stored version.
+        states: the states, keyed by schema, thread, root and stored version.
     """
 
     def __init__(self) -> None:
@@ -226,12 +226,12 @@ class _StoredChannels:
         self._thread_id = thread_id
         self._stored = _slots_of(tree)
         self._channels: dict[str, Any] = dict(self._stored)
-        """The slots and encoded values by channel. Once a function has been called, the decoded values."""
+        """The slots and encoded values, keyed by channel. Once a function has been called, the decoded values."""
         self._has_values = False
         self.ignored: set[str] = set()
         """The channels that are missing in a function's result although the function did not read or remove them."""
         self._given: dict[str | int, tuple[Any, ValueSlot | bytes]] = {}
-        """The stored forms of the values that a function got, by `id` for lists and dicts, else by channel.
+        """The stored forms of the values that a function got, keyed by `id` for lists and dicts, else by channel.
         """
 
     def has(self, channel: str) -> bool:

@@ -455,7 +455,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """Encode the changed parts for the commit, and return `is_changed`."""
         self._changes = []
         self._whole = None
-        # A tree has only text keys, so encode the dict as a whole if it has a different key.
+        # A tree has only str keys, so encode the dict as a whole if it has a different key.
         if not TEXT_ONLY.issuperset(map(type, self._loaded)):
             self._whole = cbor.encode(plain(self), path=path, depth=depth)
             return True

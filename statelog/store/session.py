@@ -90,7 +90,7 @@ class StoreSession:
         self.read = engine.read
         self.last_commit_id = engine.last_commit_id
         self.kept: dict[str, Any] = {}
-        """Objects that live as long as the store is open, by name."""
+        """Objects that live as long as the store is open, keyed by name."""
         self.is_flushed_at_commit: bool = engine.store_file.writer.is_flushed_at_commit
 
     def workspace(self) -> Workspace:

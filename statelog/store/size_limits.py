@@ -56,11 +56,11 @@ class SizeLimits:
     def __init__(self) -> None:
         self._limits: dict[tuple[str, str | None, bool], Limit] = {}
         self._sizes: dict[bytes, int] = {}
-        """A cache of the sizes of roots and chunks, by digest."""
+        """A cache of the sizes of roots and chunks, keyed by digest."""
         self._pending: dict[str, dict[_Passed, str]] = {}
-        """The warnings to issue after the commit, by thread."""
+        """The warnings to issue after the commit, keyed by thread."""
         self._warned: dict[str, set[_Passed]] = {}
-        """The exceeded limits for which a warning was already issued, by thread."""
+        """The exceeded limits for which a warning was already issued, keyed by thread."""
 
     def set(self, limit: Limit) -> bool:
         """Set a limit, or remove it if it has neither maximum. Return whether any limit is left.
@@ -139,7 +139,7 @@ class SizeLimits:
         return before.get(channel, _Size(0, 0))
 
     def _measure(self, read: Read, event: CheckpointEvent) -> dict[str | None, _Size]:
-        """Return the sizes of the channels by name, and the size of the state under None."""
+        """Return the sizes of the channels, keyed by name, and the size of the state under None."""
         if len(self._sizes) > _SIZES_REMEMBERED_MAX:
             self._sizes = {}
         sizes: dict[str | None, _Size] = {}

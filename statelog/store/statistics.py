@@ -105,13 +105,14 @@ class StoreStatistics:
 
     Pages, tables, threads, branches and checkpoints are exact. The figures of records are exact for logs of up to
     `RECORDS_READ_MAX` records. For longer logs, they are estimated from an even sample. The figures of snapshots are
-    estimated from `states_measured` checkpoints, and those of sharing from the heads of `heads_measured` branches.
+    estimated from `states_measured` checkpoints, and the figures of sharing from the heads of `heads_measured`
+    branches.
 
     Attributes:
         map_size_bytes: the quota with which the file is open here.
         pages_used: the number of used pages. With `pages_free`, these are all pages. Free ones are reused first.
-        readers: the number of open read transactions of all processes, except that of this call. Another process that
-            has written counts as a reader until it has been idle for a second.
+        readers: the number of open read transactions of all processes, except this call's transaction. Another process
+            that has written counts as a reader until it has been idle for a second.
         readers_by_process: the readers by process, the oldest first. While a reader is open, no page that was freed
             since it began is reused. Readers of the file before a compaction are not listed.
         threads: the `THREADS_LISTED_MAX` threads with most bytes, the largest first.

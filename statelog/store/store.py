@@ -154,7 +154,7 @@ class Store(Threads, OldStoreNames):
         """Return the ids of all threads in order of creation. This reads less data per thread than `threads`.
 
         Args:
-            containing: only ids that contain this text.
+            containing: only ids that contain this string.
         """
         if not isinstance(containing, str):
             message = f"containing must be a str, not {containing!r}"
@@ -315,7 +315,7 @@ class Store(Threads, OldStoreNames):
             where: a pattern of places: a path of threads such as `messages` or `plan.*`, or `threads:PATTERN`,
                 `board:PATTERN`, `items:PATTERN`, `runs:PATTERN`.
             role: only messages of this role: "user", "assistant", "system" or "tool".
-            since: only texts committed at this time or later: a datetime, or a text such as `2026-10-01`.
+            since: only texts committed at this time or later: a datetime, or a string such as `2026-10-01`.
             until: only texts committed before this time.
             branch: only texts that this branch has.
             at: the version (of `branch`, or of `main`) or the time to search, instead of the current state.
@@ -841,7 +841,7 @@ def open(
             anchor are not compared.
         guard: keeps secrets out of the file, and checks written and read values. After that, the store cannot be opened
             for writing without a guard. With `read_only`, the guard needs `on_read`, and does nothing else.
-        key: the key of the store: bytes or text of at least 16 bytes, or a function that returns either and is called
+        key: the key of the store: bytes or a str of at least 16 bytes, or a function that returns either and is called
             once. A new store gets this key. The file does not contain the key. It has a MAC for each record and each
             row of the index, and each read checks the MACs of the data it uses. An attacker may restore older bytes of
             the same store, which have genuine MACs. `expect` and `Store.verify` detect such bytes. `Store.rekey`

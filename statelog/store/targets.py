@@ -76,7 +76,7 @@ def no_checkpoint(thread_id: str, branch: str, target: Target, last: int) -> Che
 
 
 def parse_time(text: str) -> datetime | None:
-    """Parse a time in ISO 8601 that has at least a date. Return None for any other text."""
+    """Parse a time in ISO 8601 that has at least a date. Return None for any other string."""
     if _DATE.match(text) is None:
         return None
     try:

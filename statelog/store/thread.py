@@ -485,8 +485,8 @@ class Thread(Written[S, W]):
     ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
-        The cost is that of the smallest commit, regardless of the distance and the size of the state. Nothing is
-        deleted, so a rollback to the former head undoes this one. In a thread of LangGraph, the new checkpoint is one
+        This costs as much as the smallest commit, whatever the distance and the size of the state. Nothing is
+        deleted, so a rollback to the previous head undoes this one. In a thread of LangGraph, the new checkpoint is one
         of LangGraph's, so `graph.get_state` and the next run see it.
 
         Args:
@@ -645,7 +645,7 @@ class Thread(Written[S, W]):
     def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
         """Find the target as if `shown` were the head.
 
-        Negative versions count from `shown`. A time after that of `shown` selects `shown`.
+        Negative versions count from `shown`. A time after `shown` selects `shown`.
         """
         line = self.checkout(shown.branch)
         if type(target) is int:

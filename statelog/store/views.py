@@ -72,7 +72,7 @@ def find_text(tree: Tree, key: object) -> ValueSlot | None:
         return None
     try:
         item = cbor.encode(str.__str__(key))
-    except ValueTypeError:  # A text with a lone surrogate is never stored.
+    except ValueTypeError:  # A str with a lone surrogate is never stored.
         return None
     return tree.find(item)[1]
 

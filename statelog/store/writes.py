@@ -92,7 +92,7 @@ _channel_of = attrgetter("channel")
 _NAMES_MAX = 1024
 
 _names: dict[tuple[str, ...], bytes] = {}
-"""A cache of the encoded lists, by the channels in the order of their writes. If it is too large, it is cleared."""
+"""A cache of the encoded lists, keyed by the channels in the order of their writes. It is cleared if too large."""
 
 
 def encode_names(names: tuple[str, ...]) -> bytes:

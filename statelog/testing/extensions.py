@@ -22,7 +22,7 @@ The names of an adapter's own threads and channels begin with its name and a col
 
 @cache
 def extensions() -> dict[str, Any]:
-    """Import the modules whose packages are installed. Return them by the names of their adapters."""
+    """Import the modules whose packages are installed. Return them, keyed by the names of their adapters."""
     return {name: module for name in _MODULES if (module := extension(name)) is not None}
 
 

@@ -95,7 +95,7 @@ class StoreModel:
     Attributes:
         last_lsn: the number of records in the log. A record is made by the beginning of a thread, an extension of a
             schema, a checkpoint, a rollback, a fork, a change of a tag or a policy, and a copy of a thread.
-        threads: the contents of threads by id, in order of creation (internal).
+        threads: the contents of threads, keyed by id, in order of creation (internal).
     """
 
     def __init__(self) -> None:
@@ -283,7 +283,7 @@ class ThreadModel:
         return {} if data is None else dict(data.tags)
 
     def specs(self) -> dict[str, str]:
-        """Return the reducers of the thread by channel."""
+        """Return the reducers of the thread, keyed by channel."""
         data = self._data()
         return {} if data is None else dict(data.specs)
 

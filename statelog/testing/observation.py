@@ -36,7 +36,7 @@ _ENDS_OF_LINES: Final = 12
 
 
 def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> dict[str, Any]:
-    """Return the observable content of a store as plain data: dicts, lists, ints, bytes and texts.
+    """Return the observable content of a store as plain data: dicts, lists, ints, bytes and strings.
 
     If two stores have equal observations, each call of the API returns the same for both. Compare observations with
     `==`, and list their differences with `differences`. Expiry is judged by the clock at the time of the call. So
@@ -153,7 +153,7 @@ _WRAPPED: Final = frozenset({"codec", "bool", "float", "NoneType", "tuple", "set
 
 
 def plain(value: Any) -> Any:
-    """Return a value as dicts, lists, ints, bytes and texts. Two results are equal only if the values are identical."""
+    """Return a value as dicts, lists, ints, bytes and strings. Results are equal only if the values are identical."""
     if type(value) in _PLAIN:
         return value
     coded = cbor.payload_of(value)

@@ -47,12 +47,12 @@ def floats(*, allow_nan: bool = True) -> SearchStrategy[float]:
 
 
 def texts() -> SearchStrategy[str]:
-    """Generate texts that can be stored: texts without surrogates."""
+    """Generate strings that can be stored: strings without surrogates."""
     return st.text(max_size=80)
 
 
 def strings_near_thresholds() -> SearchStrategy[str | bytes]:
-    """Generate texts and bytes whose encodings are within a few bytes of one of `THRESHOLDS_BYTES`."""
+    """Generate strings and bytes whose encodings are within a few bytes of one of `THRESHOLDS_BYTES`."""
     return st.builds(
         _string_of, st.sampled_from(THRESHOLDS_BYTES), st.integers(-6, 3), st.sampled_from(("x", "é", b"\x00"))
     )

@@ -118,8 +118,8 @@ def union(workspace: Workspace, current: ValueSlot | None, item: bytes) -> Value
 def _are_told_apart_by_bytes(workspace: Workspace, current: ValueSlot, elements: list[bytes]) -> bool:
     """Return True if no two elements are equal in Python but differ in bytes, as 1, 1.0, True and Decimal(1) do.
 
-    Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number of a different kind
-    that is already in the set. Elements are sorted by bytes, so a search by prefix finds numbers of these kinds.
+    Strings, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number of a different
+    kind that is already in the set. Elements are sorted by bytes, so a search by prefix finds numbers of these kinds.
     """
     majors = {element[0] >> 5 for element in elements}
     if not majors <= {0, 1, 2, 3}:
@@ -186,14 +186,14 @@ def _deep_merge(workspace: Workspace, current: ValueSlot, item: bytes, *, top: b
 
 
 def _has_other_keys(workspace: Workspace, current: ValueSlot, item: bytes) -> bool:
-    """Return True if the write or the current value is a dict with a key that is not text."""
+    """Return True if the write or the current value is a dict with a key that is not a str."""
     return item.startswith(cbor.PAIRS_PREFIX) or (
         not is_tree(current) and read_item(workspace, current).startswith(cbor.PAIRS_PREFIX)
     )
 
 
 def _merge_in_python(workspace: Workspace, current: ValueSlot, item: bytes, *, deep: bool, top: bool) -> ValueSlot:
-    """Merge dicts with keys that are not text, which the kernels do not support."""
+    """Merge dicts with keys that are not strings, which the kernels do not support."""
     held, write = cbor.decode(read_item(workspace, current)), cbor.decode(item)
     if type(held) is not dict or type(write) is not dict:
         message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"

@@ -194,7 +194,7 @@ def small_item(tree: Tree, size_max: int) -> bytes | None:
 
     Otherwise return None, as early as possible.
     """
-    # An entry takes at least 1 byte. In a dict with text keys, the empty key and its value take at least 2 bytes, each
+    # An entry takes at least 1 byte. In a dict with str keys, the empty key and its value take at least 2 bytes, each
     # of 128 one-byte keys 3, and each other key 4. The sum is at least 2 + 128 * 3 + 4 * (count - 129).
     if tree.count > (size_max // 4 + 33 if tree.kind == kernels.KIND_DICT else size_max):
         return None

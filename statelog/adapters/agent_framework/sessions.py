@@ -38,7 +38,7 @@ with warnings.catch_warnings():
             self.store = store
 
         async def get(self, session_id: str) -> AgentSession | None:
-            """Return the session as a new object, or None. Raises ValueError if the id is empty or not a text."""
+            """Return the session as a new object, or None. Raises ValueError if the id is empty or not a str."""
             thread = self._thread_of(session_id)
             kept = await run(lambda: join(self.store.thread(thread).state))
             return None if kept is None else AgentSession.from_dict(kept)
@@ -47,7 +47,7 @@ with warnings.catch_warnings():
             """Store a snapshot of a session in one commit.
 
             Raises:
-                ValueError: the id is empty or not a text.
+                ValueError: the id is empty or not a str.
                 TypeError: the session is an instance of a subclass of AgentSession, which `get` could not re-create.
                 ValueTypeError: the state has a value that is not JSON. Nothing was written.
             """
@@ -59,7 +59,7 @@ with warnings.catch_warnings():
             await run(put, self.store, thread, channels)
 
         async def delete(self, session_id: str) -> None:
-            """Delete a session with all its snapshots. Raises ValueError if the id is empty or not a text."""
+            """Delete a session with all its snapshots. Raises ValueError if the id is empty or not a str."""
             await run(gone, self.store, self._thread_of(session_id))
 
         def _thread_of(self, session_id: str) -> str:

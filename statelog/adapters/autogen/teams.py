@@ -52,11 +52,11 @@ async def save_team(store: Store, id: str, team: Any) -> int:
 async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> None:
     """Load the last saved state, or the state of version `at`, into a team. The team then continues from this state.
 
-    If the team does not accept the state, or the task is cancelled, the team's former state is restored.
+    If the team does not accept the state, or the task is cancelled, the team's previous state is restored.
 
     Raises:
         NotFoundError: no state was saved under this id, or the version does not exist.
-        Exception: what the team's `load_state` raises. The exception has a note if the former state could not be
+        Exception: what the team's `load_state` raises. The exception has a note if the previous state could not be
             restored.
     """
     thread = _thread_of(id)

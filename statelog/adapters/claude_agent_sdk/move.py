@@ -209,7 +209,7 @@ def _cut_files(file: Path) -> dict[Path, bytes]:
 
 
 async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[str, list[SessionStoreEntry]]:
-    """Return the entries of a session's transcripts by subpath. The subpath of the session's own transcript is ""."""
+    """Return the entries of a session's transcripts, keyed by subpath. The session's own transcript has the key ""."""
     store = InMemorySessionStore()
     with _alone(file, cut):
         await import_session_to_store(file.stem, store)

@@ -184,7 +184,7 @@ def add_entries(key: SessionKey, entries: list[SessionStoreEntry], encoded: list
 
 
 def read_transcripts(within: Threads, key: SessionKey) -> dict[str, str]:
-    """Return the transcripts of a session by subpath, each as a JSON array. The session's own transcript is ""."""
+    """Return the transcripts of a session as JSON arrays, by subpath. The session's own transcript is ""."""
     project = within.thread(thread_id(PREFIX, key["project_key"]), schema=_PROJECT).state
     subpaths = project.get(SUBPATHS, {}).get(map_key(key["session_id"]), {}).values()
     heads = {

@@ -131,7 +131,7 @@ class StatelogMemoryService(BaseMemoryService):
         return memory
 
     def _read(self, id: str) -> tuple[int, InMemoryMemoryService | dict[str, list[Event]]]:
-        """Return the LSN of a user's memory, and either the cached search service or the events by session."""
+        """Return the LSN of a user's memory, and either the cached search service or the events keyed by session."""
         head = self.store.thread(id, schema=SCHEMA).head
         if head is None:
             return -1, {}

@@ -25,7 +25,7 @@ PREFIX = "adk"
 STATE, ORDER, USERS, UPDATED, STATES, ORDERS, LONG = "state", "order", "users", "updated", "states", "orders", "long"
 APP = Schema.of({STATE: reducers.merge, ORDER: reducers.extend, USERS: reducers.merge})
 """The channels of an app's thread. `order` lists the names in `state` in order of arrival, because stored dicts are
-sorted. `users` has user ids by key (see `map_key`)."""
+sorted. `users` maps keys (see `map_key`) to user ids."""
 USER = Schema.of(
     {ORDER: reducers.extend} | dict.fromkeys((STATE, UPDATED, STATES, ORDERS, LONG), reducers.merge),
 )
@@ -34,7 +34,7 @@ state, the order of the names in this state unless they are sorted, and its id i
 
 
 def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
-    """Return the encoded values of a state by scope: "app", "user" and "session". Temporary values are left out.
+    """Return the encoded values of a state, keyed by scope: "app", "user" and "session". Temporary values are left out.
 
     Raises:
         ValueTypeError: a value cannot be encoded as JSON, even by pydantic.

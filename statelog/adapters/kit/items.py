@@ -82,7 +82,10 @@ _new = tuple.__new__
 
 _MAJOR_LIST = 4
 _LONG_TEXT = 0x78
-"""The smallest first byte in an item for a text of 24 bytes or more. A shorter text has a head of one smaller byte."""
+"""The smallest first byte of an item for a string of 24 bytes or more.
+
+The head of a shorter string is one byte, which is smaller.
+"""
 
 Stored = bytes | Tree
 """A stored value: its item, or the tree of a long list for `read_list`."""

@@ -79,7 +79,7 @@ class Lineage:
         self._number: int | None = None
         """The number of the thread, remembered only if the thread is read from a snapshot."""
         self._asides: dict[str, tuple[int, int]] = {}
-        """(thread, branch number) by name, for the branches to which `aside` has committed."""
+        """(thread, branch number), keyed by name, of the branches to which `aside` has committed."""
 
     @property
     def is_of_one_moment(self) -> bool:
@@ -121,7 +121,7 @@ class Lineage:
             twins: where equal items may already be stored. Equal items are referenced instead of stored again.
             similar: the branches that may already store parts of the lists that this commit writes whole.
             follows: see `aside`.
-            declared: the schema version of the state. By default, that of the parent's branch.
+            declared: the schema version of the state. By default, the schema version of the parent's branch.
             before: called first in the same commit. It may be a function from `aside`.
 
         Raises:
@@ -371,7 +371,7 @@ class Lineage:
         """Return the last checkpoint of every branch that has its own checkpoints, in order of creation.
 
         Args:
-            prefix: only branches whose names begin with this text.
+            prefix: only branches whose names begin with this string.
         """
         found: list[LineHead] = []
         with self._session.read() as view:

@@ -44,7 +44,7 @@ class ThreadView:
 
         Args:
             name: the name of the branch.
-            separator: the text after `name` in the names of the other branches.
+            separator: the string after `name` in the names of the other branches.
             other: the number of a branch that is known not to match.
         """
         thread = self.thread

@@ -31,7 +31,7 @@ class Packed(Coded):
         return MSGPACK, self.data
 
     def __repr__(self) -> str:
-        """Return the decoded value as text. Values of secret classes are hidden."""
+        """Return the decoded value as a string. Values of secret classes are hidden."""
         return repr(self.shown())
 
     def shown(self) -> Any:

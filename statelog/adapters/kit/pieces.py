@@ -1,6 +1,6 @@
 """Stores JSON texts that a framework always writes whole. Each text is a version that stores only its changes.
 
-A text is cut between the items of its lists. Pieces equal to those of the previous version are shared.
+A text is cut between the items of its lists. Pieces that equal pieces of the previous version are shared.
 """
 
 from __future__ import annotations

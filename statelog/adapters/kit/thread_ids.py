@@ -24,7 +24,7 @@ def thread_id(prefix: str, *names: str) -> str:
         names: for example "ticket-42", or an app, a user and a session.
 
     Raises:
-        UsageError: a name is not a text, contains a lone surrogate, or is the only name and empty.
+        UsageError: a name is not a str, contains a lone surrogate, or is the only name and empty.
     """
     for name in names:
         if not isinstance(name, str) or not (name or len(names) > 1):
@@ -36,7 +36,7 @@ def thread_id(prefix: str, *names: str) -> str:
 
 
 def join_names(*names: str) -> str:
-    """Join names as `name/name`. Different names give different texts."""
+    """Join names as `name/name`. Different names give different results."""
     return "/".join(name.translate(_ESCAPED) for name in names)
 
 
@@ -47,7 +47,7 @@ def map_key(name: str) -> str:
     those that differ from their key separately.
 
     Raises:
-        UsageError: the name is not a text, or contains a lone surrogate.
+        UsageError: the name is not a str, or contains a lone surrogate.
     """
     if not isinstance(name, str):
         message = f"a name must be a str, not {name!r}"

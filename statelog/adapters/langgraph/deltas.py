@@ -62,7 +62,7 @@ def delta_items(
         checkpoint: a checkpoint whose state lacks the channel.
         channel: the name of the channel in the store.
         state_of: returns the state of a checkpoint.
-        known: results of this function for the same channel and thread, by the LSN of their checkpoints.
+        known: results of this function for the same channel and thread, keyed by the LSN of their checkpoints.
     """
     writes = _writes(held, checkpoint.thread_id, state_of)
     steps: list[list[Any]] = []
@@ -190,7 +190,7 @@ def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
 
 
 def _name(value: Any) -> str:
-    """Return the text of a name in a header. The header stores well-known names as numbers."""
+    """Return the name that a header stores. The header stores well-known names as numbers."""
     return unpack_name(bytes([value])) if type(value) is int else value if isinstance(value, str) else ""
 
 

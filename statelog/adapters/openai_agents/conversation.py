@@ -86,7 +86,7 @@ class Conversation(SessionABC):
     """One session of the SDK: `get_items`, `add_items`, `pop_item`, `clear_session`.
 
     Args:
-        session_id: any text. The thread id is derived from it.
+        session_id: any string. The thread id is derived from it.
         store: an open store. The caller closes it.
         session_settings: settings of the SDK. `limit` is the default number of items that `get_items` returns.
     """

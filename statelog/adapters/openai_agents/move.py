@@ -86,7 +86,7 @@ class _AgentsDatabase:
                 raise FormatError(message)
 
     async def _read(self, name: str) -> dict[str, list[Any]]:
-        """Return the items of a session by branch."""
+        """Return the items of a session, keyed by branch."""
         if not self._has_branches:
             plain = SQLiteSession(name, self._path)
             try:

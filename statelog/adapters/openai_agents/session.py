@@ -35,7 +35,7 @@ class StatelogSession(BranchedConversation):
     Any number of processes may use a session. `add_items` appends after the items of other processes.
 
     Args:
-        session_id: any text.
+        session_id: any string.
         store: an open store. The caller closes it. `StatelogSession.open(session_id, path)` opens a store itself.
         session_settings: settings of the SDK.
     """
@@ -144,7 +144,7 @@ class StatelogSession(BranchedConversation):
 
 
 _MARK = "_statelog_waits_as"
-"""The attribute of a RunState that has the stored text of the waiting turn."""
+"""The attribute of a RunState that has the stored form of the waiting turn."""
 
 
 def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:

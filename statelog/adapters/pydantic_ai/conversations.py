@@ -58,7 +58,7 @@ class StatelogConversationStore(ConversationStore):
         self._store = store
         self._directory = Directory(f"{_PREFIX}-conversations")
         self._homes: dict[str, str] = {}
-        """Conversation ids by head, for records that were read or written: `read_history` gets only a head."""
+        """Conversation ids, keyed by head, for records that were read or written: `read_history` gets only a head."""
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None."""

@@ -120,7 +120,7 @@ class Keeps:
         heads = [(row, self._heads[row.number][1]) for row in self.branches]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
         pins = [event for lsn in self.pins if (event := view.find_checkpoint(lsn)) is not None]
-        # The caller may pin versions of many threads, so select those of this thread.
+        # The caller may pin versions of many threads, so select the versions of this thread.
         pinned = {event.branch for event in pins if event.thread == thread}
         for row, entry in heads:
             if row.number in left or row.number in pinned or entry.time_us == last_us:

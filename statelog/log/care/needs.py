@@ -22,7 +22,7 @@ def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
     """Return the LSNs of the ancestors that the versions at `lsns` need."""
     needed: set[int] = set()
     walked: dict[int, set[str]] = {}
-    """The channels that were followed back from each visited version, by the LSN of the version."""
+    """The channels that were followed back from each visited version, keyed by the LSN of the version."""
     for lsn in lsns:
         event = view.find_checkpoint(lsn)
         if event is None:

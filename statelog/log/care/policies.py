@@ -106,7 +106,7 @@ def says_already(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[s
 
 
 def _may_overlap(one: str | bytes, other: str | bytes) -> bool:
-    """Return False if no id can match both patterns, because their texts before or after all wildcards differ."""
+    """Return False if no id can match both patterns, because their parts before or after all wildcards differ."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other or type(one) is not type(other)
     (start, end), (other_start, other_end) = _fixed_ends(one), _fixed_ends(other)

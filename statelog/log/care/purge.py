@@ -183,7 +183,7 @@ class _Purge:
         self._chain = b""
         """The chain digest of the last record in the new file. It is empty until the first changed record."""
         self._checkpoints: dict[bytes, bytes] = {}
-        """The new digests of checkpoints by their former digests."""
+        """The new digests of checkpoints, keyed by their previous digests."""
         self._changed_versions: set[int] = set()
         """The threads with a version whose digest has changed. The digests of their later versions change as well."""
         self._dirty: set[int] = set()
@@ -193,7 +193,7 @@ class _Purge:
         self._lenders = _lenders(old)
         self._alive: dict[int, bool] = {}
         self._borrowers: dict[bytes, set[int]] = {}
-        """The owners that borrow a changed node, by the former digest of the node."""
+        """The owners that borrow a changed node, keyed by the previous digest of the node."""
         places = self._places
         self._nodes = NodeRewriter(old, new, purger, places.edits, places.paths, places.blanks)
         self._redactions = 0
@@ -259,7 +259,7 @@ class _Purge:
     # --- the index (L4) ------------------------------------------------------------------------
 
     def _renamed_index(self) -> dict[bytes, bytes] | None:
-        """Return the former index with new node digests, or None if more than the digests must change."""
+        """Return the old index with new node digests, or None if more than the digests must change."""
         if self._nodes.is_reshaped:
             return None
         rows: dict[bytes, bytes] = {}
@@ -286,7 +286,7 @@ class _Purge:
     # --- the parts of a record -------------------------------------------------------------------
 
     def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
-        """Return all nodes of a record by number, or None if no node of the record changes."""
+        """Return all nodes of a record, keyed by number, or None if no node of the record changes."""
         if lsn not in self._hit and not (self._nodes.renewed and self._is_touched(owner, record, event)):
             return None
         rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))

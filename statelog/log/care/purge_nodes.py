@@ -79,12 +79,12 @@ class NodeRewriter:
         old: reads the old log.
         new: reads the rewritten records.
         purger: removes the secrets.
-        edits: the places of the secrets in a node, by the LSN and the digest of the node. Equal nodes of two records
-            may differ in their secrets: a number may be a secret in one entry of the board but not in another.
-        paths: the paths of the secrets in a node, by the digest alone.
+        edits: the places of the secrets in a node, keyed by the LSN and the digest of the node. Equal nodes of two
+            records may differ in their secrets: a number may be a secret in one entry of the board but not in another.
+        paths: the paths of the secrets in a node, keyed by the digest alone.
         blanks: the digests of pieces and chunks that are replaced by a leaf `null`. Their strings and sets are rebuilt,
-            so nothing refers to the old parts any more. If the parts stayed, they would refer to nodes that retention
-            may remove.
+            so nothing refers to the old parts. If the parts stayed, they would refer to nodes that retention may
+            remove.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class NodeRewriter:
         self._blanks = blanks
         self._paths = paths
         self.renewed: dict[Home, Renewed] = {}
-        """The new types and digests of changed nodes, by their LSNs and former digests."""
+        """The new types and digests of changed nodes, keyed by their LSNs and previous digests."""
         self.renewed_digests: dict[bytes, Renewed] = {}
-        """The new types and digests of changed nodes, by their former digests."""
+        """The new types and digests of changed nodes, keyed by their previous digests."""
         self._large: dict[bytes, bytes] = {}
-        """The new digests of changed nodes whose digests are in the index, by their former digests."""
+        """The new digests of changed nodes whose digests are in the index, keyed by their previous digests."""
         self.has_renewed_large = False
         """Whether any node whose digest is in the index has changed. Any thread may have borrowed such a node."""
         self.is_reshaped = False
@@ -113,13 +113,13 @@ class NodeRewriter:
         self.redactions = 0
         """The number of places in which a secret was replaced."""
         self.shrunk: dict[bytes, set[int]] = {}
-        """The owners of leaves that have become too small to be lent by digest (key `d`), by the former digest."""
+        """The owners of leaves that are now too small to be lent by digest (key `d`), keyed by the previous digest."""
         self._old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
         self._read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
         self._headers: dict[bytes, bytes] = {}
-        """The new headers of values that were cut into the items of a list, by their former headers."""
+        """The new headers of values that were cut into the items of a list, keyed by their previous headers."""
         self._added: dict[int, dict[bytes, tuple[int, int]]] = {}
-        """The record and the number of each added node, by owner and digest."""
+        """The record and the number of each added node, keyed by owner and digest."""
         # The following attributes describe the record being rewritten, and its nodes by number.
         self._lsn = 0
         self._owner = 0
@@ -131,7 +131,7 @@ class NodeRewriter:
         self._is_changed = False
 
     def rewrite(self, lsn: int, owner: int, data: bytes, rows: Mapping[int, Row]) -> dict[int, NodeRow] | None:
-        """Return the nodes of a record by number, or None if no node has changed."""
+        """Return the nodes of a record, keyed by number, or None if no node has changed."""
         self._lsn, self._owner, self._data, self._rows = lsn, owner, data, rows
         self._done = set()
         self._count = max(rows, default=-1) + 1
@@ -330,7 +330,7 @@ class NodeRewriter:
     def _fingerprint(self, before: bytes, old: ValueSlot, new: ValueSlot) -> bytes:
         """Return the fingerprint of a changed item's identity.
 
-        Only the root of the list names the identity's key, so this method finds the key by the former fingerprint.
+        Only the root of the list names the identity's key, so this method finds the key by the previous fingerprint.
         """
         old = old._replace(lsn=old.lsn or (self._lsn if old.is_ref else 0))
         former, item = read_item(self._old_workspace, old), read_item(self._workspace, new)
@@ -370,7 +370,7 @@ class NodeRewriter:
     # --- sets and long strings, which are rebuilt -----------------------------------------------
 
     def _set(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
-        """Return a rebuilt set, or None if no element has changed. Its former chunks are in `blanks`."""
+        """Return a rebuilt set, or None if no element has changed. Its previous chunks are in `blanks`."""
         if type_ == CHUNK or not (paths or self._spine(ROOT, node)[1]):
             return None
         tree = Tree(self._old_workspace, node)

@@ -49,9 +49,9 @@ class SecretPlaces:
 
     Attributes:
         hit: the LSNs of records with nodes that have to change, whatever their owner.
-        edits: the places of the secrets in a node, by the LSN and the digest of the node.
-        paths: the paths of the secrets in a node, by the digest alone.
-        blanks: the digests of nodes that are replaced by a leaf `null`, because nothing refers to them any more.
+        edits: the places of the secrets in a node, keyed by the LSN and the digest of the node.
+        paths: the paths of the secrets in a node, keyed by the digest alone.
+        blanks: the digests of nodes that are replaced by a leaf `null`, because nothing refers to them.
     """
 
     def __init__(self, old: ReadTransaction, purger: Purger, pages: MappedPages) -> None:

@@ -154,7 +154,7 @@ class Collector:
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
-        """Yield the roots to mark since the last marking: those of new versions, and of versions that are kept now."""
+        """Yield the roots to mark since the last marking: roots of new versions, and of versions that are kept now."""
         keeps = self._keeps(view)
         seen, last_lsn = self._seen, view.transaction.last_lsn()
         self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))

@@ -70,7 +70,7 @@ class RetentionReport:
 
     threads: int = 0
     expired_versions: int = 0
-    """The number of removed versions, including those of a deleted thread."""
+    """The number of removed versions, including versions of a deleted thread."""
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
     pending_records: int = 0

@@ -25,7 +25,7 @@ NodeRef = tuple[int, bytes, int, int]
 """The type, digest, LSN and number of a node."""
 
 Recent = dict[int, CheckpointEvent]
-"""Recently read checkpoints by LSN. A check adds the checkpoints that it reads."""
+"""Recently read checkpoints, keyed by LSN. A check adds the checkpoints that it reads."""
 
 
 def thread_of(event: Any, _lsn: int) -> int:
@@ -100,7 +100,7 @@ class Kind(NamedTuple, Generic[E]):
     to refer to these nodes.
     """
     is_version: bool = False
-    """True if the event is a version of a thread: its time is later than that of the previous version (L2), and its
+    """True if the event is a version of a thread: its time is later than the previous version's time (L2), and its
     root is the root of a dict."""
     outlives: bool = False
     """True if the event keeps its meaning after the deletion of its owner. An export of threads omits it."""

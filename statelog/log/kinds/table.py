@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 KINDS: dict[int, Kind[Any]] = {}
-"""The kinds by record type."""
+"""The kinds, keyed by record type."""
 
 _BY_EVENT: dict[type[Event], Kind[Any]] = {}
 

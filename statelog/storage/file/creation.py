@@ -262,7 +262,7 @@ def sync_directory(directory: Path) -> None:
 def make_name_durable(path: Path) -> None:
     """Flush the directory of a store, because its creation or compaction may have been killed before the flush.
 
-    Without this, a power failure could remove the name or restore the former file, and later commits would be lost.
+    Without this, a power failure could remove the name or restore the old file, and later commits would be lost.
 
     Raises:
         StorageError: the directory cannot be flushed. Facts: path.

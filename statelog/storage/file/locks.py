@@ -297,7 +297,7 @@ class FileLocks:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             _raise_foreign(error)
-            self._try_file()  # The failed request has released the former lock, so take it again.
+            self._try_file()  # The failed request has released the previous lock, so take it again.
             return False
         return True
 

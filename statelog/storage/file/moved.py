@@ -5,7 +5,7 @@ maps it:
 
 - `MOVED`: a compaction writes it, while holding the writer lock, just before it renames the new file. A process that
   finds `MOVED` continues with the new file if the path leads there.
-- `SUCCESSOR`: the new file has it until the sidecar files of the former file are removed. Neither `MOVED` nor
+- `SUCCESSOR`: the new file has it until the sidecar files of the old file are removed. Neither `MOVED` nor
   `SUCCESSOR` is flushed, because a power failure ends every process.
 - `FENCED`: no process may commit to the file. It is written under the writer lock, and flushed.
 - `PURGED`: a purge writes it instead of `MOVED`. A process that finds it has to open the store again, because its

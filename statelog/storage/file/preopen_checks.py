@@ -114,7 +114,7 @@ def restore_meta(descriptor: int, meta: bytes) -> tuple[bytes, bytes]:
     """Write a meta page into both slots, and flush it. This restores the file to the commit that the meta page names.
 
     Returns:
-        The former bytes of both slots, for `put_metas_back`.
+        The previous bytes of both slots, for `put_metas_back`.
 
     Raises:
         OSError: the operating system reports an error.
@@ -208,16 +208,16 @@ def _check_file_once(descriptor: int, path: Path) -> Meta:
 
 
 def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta) -> None:
-    """Check that the live meta page is that of the last commit (E1).
+    """Check that the live meta page belongs to the last commit (E1).
 
     One flipped bit in a transaction id can make the older meta page the live one, so that a commit is lost. But every
     commit frees pages, and lists them under its own id. So the greatest key in the free list of a meta page is the id
     of the commit that wrote the meta page. The only exception is compaction, which renumbers both meta pages of a new
     file by the same difference.
 
-    The stale meta page may belong to any earlier commit, and its free list may be overwritten. If its free list is that
-    of a commit after the live one, that commit was lost by a flipped bit, or it failed: if LMDB cannot write a meta
-    page, it restores only the id and the last page number of the former meta page.
+    The stale meta page may belong to any earlier commit, and its free list may be overwritten. If its free list belongs
+    to a commit after the live one, that commit was lost by a flipped bit, or it failed: if LMDB cannot write a meta
+    page, it restores only the id and the last page number of the previous meta page.
     """
     first, second = sorted((live.transaction_id, stale.transaction_id))
     facts = f"its meta pages belong to transactions {first} and {second}"

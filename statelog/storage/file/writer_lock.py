@@ -85,7 +85,7 @@ class WriterLock:
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
-        """Whether a former owner has died and no process has repaired the store since."""
+        """Whether a previous owner has died and no process has repaired the store since."""
         try:
             if is_first:
                 # Write real zeros: if the file had a hole, a write to it would fail later on a full disk.
@@ -151,7 +151,7 @@ class WriterLock:
         return status != LOCK_BUSY
 
     def mark_repaired(self) -> None:
-        """Record that this process has repaired the store after a former owner died.
+        """Record that this process has repaired the store after a previous owner died.
 
         Until this is called, each new owner has to repair the store.
         """

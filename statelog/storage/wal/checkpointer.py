@@ -236,7 +236,7 @@ class Checkpointer:
             is_awaited: if another process is finishing the checkpoint, wait for it. Otherwise, return at once.
 
         Raises:
-            StorageError: a flush failed. Nothing can be written any more.
+            StorageError: a flush failed. The store can no longer be written.
             StoreLockedError: another process did not finish the checkpoint in time.
         """
         file, wal, shared = self._file, self._wal, self._wal.shared()

@@ -373,7 +373,7 @@ class Wal:
         self.shared_state, self.descriptor, self.is_flagged = former
 
     def begin_anew(self) -> None:
-        """Forget the failures and the flushed extent of the former WAL, which was detached."""
+        """Forget the failures and the flushed extent of the previous WAL, which was detached."""
         self.is_broken = self.is_gone = False
         self._extent = NO_EXTENT
 

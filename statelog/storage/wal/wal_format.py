@@ -165,7 +165,7 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     """Encode the group of one commit. Its first record has the LSN `lsn`.
 
     All commits up to record `flushed` were flushed before. The checksum also covers the session. Users of a store do
-    not know the session, so they cannot write a text that looks like a group.
+    not know the session, so they cannot write bytes that look like a group.
     """
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
     rest = _GROUP_REST.pack(len(rest), len(records), epoch, lsn, flushed) + rest

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @cache
 def families() -> dict[str, Family]:
-    """Return the families by their names."""
+    """Return the families, keyed by their names."""
     own = [threads.FAMILY, boards.FAMILY, runs.FAMILY, care.FAMILY]
     added = [family for extension in extensions().values() for family in extension.FAMILIES]
     return {family.name: family for family in (*own, *added)}
@@ -22,5 +22,5 @@ def families() -> dict[str, Family]:
 
 @cache
 def acts() -> dict[str, CrossingAct]:
-    """Return all acts by their names."""
+    """Return all acts, keyed by their names."""
     return {name: act for family in families().values() for name, act in family.acts.items()}

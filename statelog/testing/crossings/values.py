@@ -38,7 +38,10 @@ SCHEMAS: dict[str, Any] = {
     },
     "job": {"log": reducers.append, "facts": reducers.merge, "deep": reducers.deep_merge, "tags": reducers.union},
 }
-"""Schemas by thread. A thread that is not listed has no schema, or the schema of the thread that it was copied from."""
+"""Maps thread ids to schemas.
+
+A thread that is not listed has no schema, or the schema of the thread that it was copied from.
+"""
 
 VERSIONED = ("versioned", "versioned-2")
 """Ids of threads whose schema is versioned. A thread may have any version of the schema."""
@@ -78,7 +81,7 @@ statelog.register_codec(Money, name="crossings/money", encode=lambda money: mone
 
 
 def draw_text(rng: Random, size: int = 0) -> str:
-    """Return a text. If `size` is given, return a random text of about `size` characters."""
+    """Return a string. If `size` is given, return a random string of about `size` characters."""
     if size:
         return "".join(rng.choices("abcdefgh ", k=32)) * (size // 32 + 1)
     return rng.choice(_TEXTS)

@@ -64,7 +64,7 @@ def stub_steps(replacements: Mapping[str | Callable[..., Any], Callable[..., Any
     is recorded as the step's result. The stub of an async step must be async.
 
     Args:
-        replacements: functions by step. The key is the recorded name of a step, or the step's function.
+        replacements: functions to call instead of steps. A key is the recorded name of a step, or the step's function.
 
     Yields:
         The calls.

@@ -73,7 +73,7 @@ def _digest(*values: object) -> bytes:
 
 
 def _ordered(form: object) -> object:
-    """Return an exact form with sorted sets, so that its text is always the same."""
+    """Return an exact form with sorted sets, so that its repr is always the same."""
     if isinstance(form, frozenset):
         return ["set", *sorted((_ordered(each) for each in form), key=repr)]
     if isinstance(form, tuple):

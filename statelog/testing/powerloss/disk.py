@@ -149,7 +149,7 @@ class Image:
                 (directory / name).hardlink_to(first)
 
     def as_base(self) -> dict[str, bytes]:
-        """Return the contents by name, as the base of another recording."""
+        """Return the contents, keyed by name, as the base of another recording."""
         return {name: content for names, content in self.files for name in names}
 
 

@@ -305,7 +305,7 @@ _known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, ImageFindi
 
 
 def _findings_of(recording: Recording) -> dict[bytes, ImageFinding]:
-    """Return the dict of findings by image digest. Recordings that differ only in their events share one dict.
+    """Return the findings, keyed by image digest. Recordings that differ only in their events share one dict.
 
     For example, a disk that forgets a flush shares it with the good disk, because most of their images are equal.
     """

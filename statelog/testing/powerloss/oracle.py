@@ -57,7 +57,7 @@ class Expectation:
 
     Attributes:
         lanes: the lanes of the recording.
-        chain: the chain digests by LSN, from the end of the recording; None if unknown.
+        chain: the chain digests, keyed by LSN, from the end of the recording; None if unknown.
         ignored: ids of threads that may or may not exist.
     """
 

@@ -90,7 +90,7 @@ def log_directory() -> Path | None:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the contents of a directory's files by name."""
+    """Return the contents of a directory's files, keyed by name."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 

@@ -55,7 +55,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
 
     The channels of the thread: `entries` (namespace -> key -> [encoding, bytes] or [encoding, bytes, number, expires]),
     `expiring` (expires and number in hexadecimal -> [namespace, key]) and `last` (the last number). A namespace is the
-    JSON of its labels, which may be any text; `expires` is microseconds since 1970 UTC.
+    JSON of its labels, which may be any strings; `expires` is microseconds since 1970 UTC.
     """
 
     _THREAD_ID = CACHE_THREAD_ID
@@ -92,7 +92,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
     # --- the cache ------------------------------------------------------------------
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
-        """Return the values that exist, by (namespace, key).
+        """Return the values that exist, keyed by (namespace, key).
 
         Raises:
             Exception: the serialiser cannot read an entry, for example one encrypted with a different key. A

@@ -96,9 +96,10 @@ class StatelogStore(ThreadHolder, BaseStore):
             store: the statelog store. Other objects, for example a saver, may share it.
             index: LangGraph's options for semantic search: `dims`, `embed`, `fields`. It needs numpy.
             ttl: LangGraph's options `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`.
-            migrations: the versioned schemas of items, by the namespace in and below which they apply. `*` stands for
-                any label, and the longest namespace applies. The value of such an item is a dict of the schema's
-                fields. Older versions are returned as the declared version, and a put stores the declared version.
+            migrations: the versioned schemas of items, keyed by namespace. A schema applies in its namespace and below.
+                `*` stands for any label, and the longest namespace applies. The value of such an item is a dict of the
+                schema's fields. Older versions are returned as the declared version, and a put stores the declared
+                version.
             clock: returns seconds since 1970 UTC.
 
         Raises:
@@ -285,7 +286,7 @@ class StatelogStore(ThreadHolder, BaseStore):
         """Start an OS thread that sweeps until `stop_ttl_sweeper` or `close`. A running sweeper continues.
 
         Args:
-            sweep_interval_minutes: the interval. The default is that of `ttl`, or 5.
+            sweep_interval_minutes: the interval. The default is the interval of `ttl`, or 5.
 
         Raises:
             ValueError: the interval is invalid. statelog.ClosedError: the store was closed.
@@ -393,7 +394,7 @@ def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
 
 
 def _as_in_json(value: Any) -> Any:
-    """Convert instances of JSON types' subclasses in a value, such as text enums and ordered dicts, to plain values."""
+    """Convert instances of JSON types' subclasses in a value, such as str enums and ordered dicts, to plain values."""
     if isinstance(value, Mapping):
         return {str.__str__(key) if isinstance(key, str) else key: _as_in_json(each) for key, each in value.items()}
     if isinstance(value, list):

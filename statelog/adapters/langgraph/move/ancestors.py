@@ -69,5 +69,5 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     with taken(target, parent):
         target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
         for name, history in histories.items():
-            # Put each channel's writes as those of a separate task, so that their numbers keep their order.
+            # Put each channel's writes as the writes of a separate task, so that their numbers keep their order.
             target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

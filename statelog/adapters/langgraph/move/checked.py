@@ -29,7 +29,7 @@ def check_names(endpoint: Endpoint, place: CheckpointKey, parent_id: str | None)
     """Check the names of a checkpoint and its parent.
 
     Raises:
-        CorruptionError: a name is not a text, or is empty. Facts: path, thread, namespace, checkpoint.
+        CorruptionError: a name is not a str, or is empty. Facts: path, thread, namespace, checkpoint.
     """
     for what, name in (
         ("thread_id", place.thread_id),

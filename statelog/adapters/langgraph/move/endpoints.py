@@ -295,7 +295,7 @@ def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[
 
 
 def _text(encoded: bytes) -> str | bytes:
-    """Return the text, or the bytes if they are not UTF-8, so that damaged names remain distinct."""
+    """Return a str, or the bytes if they are not UTF-8, so that damaged names remain distinct."""
     try:
         return encoded.decode()
     except UnicodeDecodeError:

@@ -79,7 +79,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
 
 
 def _with_texts(checkpoint: Any) -> dict[str, Any]:
-    """Return a checkpoint whose versions are texts, so that LangGraph can compare them with those of StatelogSaver."""
+    """Return a checkpoint whose versions are strings, as in StatelogSaver, so that LangGraph can compare both."""
     seen = {node: _texts(versions) for node, versions in checkpoint["versions_seen"].items()}
     return {**checkpoint, "channel_versions": _texts(checkpoint["channel_versions"]), "versions_seen": seen}
 
@@ -195,7 +195,7 @@ def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignR
 class _RedisRows:
     saver: Any
     owners: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """The id of the checkpoint that put a value last, by thread, namespace, channel and version."""
+    """The id of the checkpoint that put a value last, keyed by thread, namespace, channel and version."""
     parents: dict[CheckpointKey, str | None] = field(default_factory=dict)
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:

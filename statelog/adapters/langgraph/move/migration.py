@@ -220,7 +220,7 @@ def _threads(source: Endpoint) -> list[_MovedThread]:
     for place, parent_id in source.places():
         thread = found.setdefault(place.thread_id, _MovedThread(place.thread_id, {}, {}))
         thread.parents[place] = parent_id
-    return sorted(found.values(), key=lambda thread: str(thread.id))  # A damaged id may not be a text.
+    return sorted(found.values(), key=lambda thread: str(thread.id))  # A damaged id may not be a str.
 
 
 # --- copying ----------------------------------------------------------------------
@@ -317,7 +317,7 @@ def _parent_config(place: CheckpointKey, parent_id: str | None) -> RunnableConfi
 
 
 def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelVersions:
-    """Return the `new_versions` that a graph would have passed to `put`: those of channels that differ from the parent.
+    """Return the `new_versions` that a graph would have passed to `put`: the channels that differ from the parent.
 
     Values are also compared, because a saver that stores checkpoints whole may have two values for one version: a node
     changed the value in place, or the next step changed it before it was serialised.

@@ -54,7 +54,7 @@ def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
 
 
 def is_begun(some: CheckpointTuple | None, of: CheckpointTuple) -> bool:
-    """Return True if the writes of `some`, a copy, are a part of those of `of`: an interrupted copy may be continued.
+    """Return True if the writes of `some`, a copy, are a part of the writes of `of`, so the copy can continue.
 
     Errors, interrupts and answers may be in any order, because an interrupted copy may leave them with a different path
     until they are put again. Other writes must be in order.

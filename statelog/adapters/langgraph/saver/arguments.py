@@ -84,7 +84,7 @@ def _check_dict(argument: str, value: object) -> None:
 
 
 def pair_of(write: Any) -> tuple[str, Any]:
-    """Return the channel and value of a pending write. A text of two letters is not a pair."""
+    """Return the channel and value of a pending write. A str of two letters is not a pair."""
     if not isinstance(write, tuple | list) or len(write) != 2 or not isinstance(write[0], str):
         message = f"a write must be a pair of a channel (a str) and a value, not {write!r}"
         raise UsageError(message, argument="writes", value=write)
@@ -102,7 +102,7 @@ def number_of(version: str | float | None) -> int:
 
 
 def id_before(before: RunnableConfig | None) -> str:
-    """Return the id of the checkpoint that a config names, or an empty text."""
+    """Return the id of the checkpoint that a config names, or an empty string."""
     if before is None:
         return ""
     configurable = before.get("configurable") if hasattr(before, "get") else None
@@ -114,7 +114,7 @@ def id_before(before: RunnableConfig | None) -> str:
 
 
 def several(argument: str, ids: Iterable[Any]) -> list[Any]:
-    """Return ids or writes as a list. A single text is refused, because each letter would be taken for one."""
+    """Return ids or writes as a list. A single str is refused, because each letter would be taken for one."""
     if type(ids) is not deque and (isinstance(ids, str | bytes) or not isinstance(ids, Iterable)):
         message = f"{argument} must be a list, not {ids!r}"
         raise UsageError(message, argument=argument, value=ids)

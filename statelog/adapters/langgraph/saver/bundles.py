@@ -55,7 +55,7 @@ class Bundle(NamedTuple):
     task_id: str
     path: str
     writes: dict[int, BundledWrite]
-    """The writes by number."""
+    """The writes, keyed by number."""
 
 
 class BundledWrite(NamedTuple):
@@ -144,7 +144,7 @@ def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
 
 
 def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> tuple[dict[int, BundledWrite], int]:
-    """Return the writes by number, and the position where the items of the next task begin."""
+    """Return the writes, keyed by number, and the position where the items of the next task begin."""
     found: dict[int, BundledWrite] = {}
     for place in range(0, len(parts), _WRITE_PARTS):
         channel, number, form, data = parts[place : place + _WRITE_PARTS]

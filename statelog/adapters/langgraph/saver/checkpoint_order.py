@@ -178,7 +178,7 @@ def _may_exceed(line: _BranchCursor, top: str | None) -> bool:
 
 
 class _Reversed:
-    """A text that sorts in reverse order."""
+    """A string that sorts in reverse order."""
 
     __slots__ = ("text",)
 

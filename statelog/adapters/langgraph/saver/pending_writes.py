@@ -94,11 +94,11 @@ def pending(
         writes: pairs of a channel and a value.
         task_id: the id of the task.
         task_path: the path of the task.
-        called: if the writes are the result of a called graph, its namespace, else an empty text.
+        called: the namespace of the called graph if the writes are its result, else an empty string.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
-        UsageError: an argument is not a text.
+        UsageError: an argument is not a str.
     """
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))

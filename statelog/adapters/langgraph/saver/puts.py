@@ -159,9 +159,9 @@ class Bases:
         self._lately: dict[tuple[str, str], tuple[tuple[str, PutBase], ...]] = {}
         """By thread and namespace, the ids and bases of recent puts, the last one first."""
         self.last_called: dict[tuple[str, ...], Checkpoint] = {}
-        """The last checkpoint of a graph that a task has called, by the thread and namespace of the task."""
+        """The last checkpoint of a graph that a task has called, keyed by the task's thread and namespace."""
         self._called: dict[tuple[str, str], str] = {}
-        """The namespace of the graph that a task has called, by thread and task."""
+        """The namespace of the graph that a task has called, keyed by thread and task."""
 
     def get(self, place: CheckpointName) -> PutBase | None:
         """Return the base at a place, or None if it is not remembered."""
@@ -299,7 +299,7 @@ def value_writes(
     new_versions: Mapping[str, Any],
     place: CheckpointName,
 ) -> Changes:
-    """Return the writes that turn the values of the base into those of a checkpoint."""
+    """Return the writes that turn the values of the base into the values of a checkpoint."""
     _checkpoint, known_versions, channels, _own, _trail = base
     values = checkpoint["channel_values"]
     changed: Iterable[str] = ()

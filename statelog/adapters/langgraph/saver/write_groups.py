@@ -1,4 +1,4 @@
-"""Commits pending writes together: with the checkpoint that follows them, or with those of other tasks.
+"""Commits pending writes together with the checkpoint that follows them, or with the writes of other tasks.
 
 LangGraph gives a task's writes to an OS thread and puts the checkpoint some hundred microseconds later, without waiting
 for the writes. So the writes wait a little for the checkpoint, to be one commit with it. If none comes, because other

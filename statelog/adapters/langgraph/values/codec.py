@@ -229,7 +229,7 @@ class ValueCodec:
             path: the names that lead to the value, for a guard. The first one is the channel.
 
         Raises:
-            ValueTypeError: the serialiser refuses its type, or does not return a text and bytes. Facts: path, type.
+            ValueTypeError: the serialiser refuses its type, or does not return a str and bytes. Facts: path, type.
             Exception: other errors of the serialiser, with `what` as a note.
         """
         try:

@@ -30,7 +30,7 @@ class ConnString(OpenedStore):
             options: as for `open`.
 
         Raises:
-            UsageError: the text is the URL of a database, or `:memory:`. Facts: argument, value.
+            UsageError: the string is the URL of a database, or `:memory:`. Facts: argument, value.
         """
         if isinstance(conn_string, str) and (conn_string == ":memory:" or "://" in conn_string):
             message = f"{cls.__name__}.from_conn_string needs the path of a file, not {conn_string!r}"

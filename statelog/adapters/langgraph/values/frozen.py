@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ITEMS_MAX = 200_000
-"""The maximum number of frozen items in memory, each about 400 bytes plus its texts."""
+"""The maximum number of frozen items in memory, each about 400 bytes plus its strings."""
 
 _TYPES_MAX = 4096
 """The maximum number of types in memory."""

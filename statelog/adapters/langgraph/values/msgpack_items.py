@@ -1,4 +1,4 @@
-"""Converts msgpack values to items of a store, and texts and bytes to msgpack. Nothing here imports LangGraph."""
+"""Converts msgpack values to items of a store, and strings and bytes to msgpack. Nothing here imports LangGraph."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SHORT_HEADS = tuple(bytes([0xA0 | size]) for size in range(_SHORT_SIZE))
 
 @lru_cache(maxsize=1024)
 def pack_text(text: str | None) -> bytes:
-    """Return a text, or nil, in msgpack."""
+    """Encode a string, or None, as msgpack."""
     if text is None:
         return b"\xc0"
     data = text.encode("utf-8", "surrogatepass")
@@ -67,33 +67,33 @@ def pack_text(text: str | None) -> bytes:
 
 
 def unpack_text(item: bytes) -> str | None:
-    """Return the text that `pack_text` has packed."""
+    """Return the string that `pack_text` has encoded."""
     if item == b"\xc0":
         return None
     return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
 
 
 def pack_bytes(data: bytes) -> bytes:
-    """Return bytes in msgpack."""
+    """Encode bytes as msgpack."""
     size = len(data)
     return (b"\xc4" + size.to_bytes(1) if size < 1 << 8 else b"\xc6" + size.to_bytes(4)) + data
 
 
 def unpack_bytes(item: bytes) -> bytes:
-    """Return the bytes that `pack_bytes` has packed."""
+    """Return the bytes that `pack_bytes` has encoded."""
     return item[2 if item[0] == 0xC4 else 5 :]
 
 
 _NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
-"""Frequent texts in pending writes. A text's position is stored instead of the text, so positions never change."""
+"""Frequent strings in pending writes. Their positions are stored instead, so positions never change."""
 _BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
-"""Frequent beginnings of texts in pending writes. Their positions are stored, so positions never change."""
+"""Frequent beginnings of strings in pending writes. Their positions are stored instead, so positions never change."""
 _NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}
 
 
 @lru_cache(maxsize=1024)
 def pack_name(text: str) -> bytes:
-    """Return a text in msgpack. A number replaces a well-known text, or the well-known beginning of a text."""
+    """Encode a string as msgpack. A number replaces a string in `_NAMES`, or a beginning in `_BEGINNINGS`."""
     known = _NUMBERS.get(text)
     if known is None:
         for number, beginning in enumerate(_BEGINNINGS):
@@ -103,7 +103,7 @@ def pack_name(text: str) -> bytes:
 
 
 def unpack_name(item: bytes) -> str:
-    """Return the text that `pack_name` or `pack_text` has packed."""
+    """Return the string that `pack_name` or `pack_text` has encoded."""
     if item[0] < len(_NAMES):
         return _NAMES[item[0]]
     if item[0] in (0xC4, 0xC6):
@@ -119,14 +119,14 @@ _UUID_HEAD = b"\xc4\x10"
 
 @lru_cache(maxsize=256)
 def pack_id(text: str | None) -> bytes:
-    """Return a text in msgpack, or 16 bytes for a UUID, or nil."""
+    """Encode a string or None as msgpack. A UUID becomes 16 bytes."""
     if text is None or _UUID.fullmatch(text) is None:
         return pack_text(text)
     return _UUID_HEAD + bytes.fromhex(text.replace("-", ""))
 
 
 def unpack_id(item: bytes) -> str | None:
-    """Return the text that `pack_id` or `pack_text` has packed."""
+    """Return the string that `pack_id` or `pack_text` has encoded."""
     if item == b"\xc0":
         return None
     if not item.startswith(_UUID_HEAD):

@@ -110,7 +110,7 @@ def place_of(config: Any) -> CheckpointName:
     """Return the place that a config names.
 
     Raises:
-        UsageError: the config names no thread or a reserved thread (of items or the cache), or a name is not a text.
+        UsageError: the config names no thread or a reserved thread (of items or the cache), or a name is not a str.
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
@@ -218,7 +218,7 @@ def served_by(namespace: str, parents: Any) -> str | None:
 
 
 def similar_lines(namespace: str) -> list[str]:
-    """Return the branches that may already store a checkpoint's lists: those of its namespace and of the caller."""
+    """Return the branches of the namespace and of its caller, which may already store a checkpoint's lists."""
     return [line_name(namespace), line_name(namespace.rpartition("|")[0])] if namespace else [line_name("")]
 
 
@@ -306,7 +306,7 @@ _TICKS_WIDTH = 15
 
 @lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
-    """Return the creation time in an id of LangGraph, a UUID of version 6 (RFC 9562), or None for any other text."""
+    """Return the creation time in an id of LangGraph, a UUID of version 6 (RFC 9562), or None for any other string."""
     if _UUID_6.fullmatch(id) is None:
         return None
     return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US

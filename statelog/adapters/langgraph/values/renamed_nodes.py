@@ -62,7 +62,7 @@ class Renaming:
         return self._nodes.get(name, name)
 
     def renamed(self, versions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the versions of renamed channels by their present names."""
+        """Return the versions of renamed channels, keyed by their present names."""
         return {name: versions[former] for former in versions if (name := self.channel(former)) not in versions}
 
     def _keys(self, found: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Renaming:
     def apply(
         self, checkpoint: dict[str, Any], namespace: str, step: object, pending: list[PendingWrite]
     ) -> list[PendingWrite]:
-        """Rename the nodes of a checkpoint in place. Return its pending writes as those of the renamed nodes."""
+        """Rename the nodes of a checkpoint in place. Return its pending writes under the renamed nodes."""
         if not self.concerns(checkpoint):
             return pending
         ids = self._task_ids(checkpoint, namespace, step) if pending and type(step) is int else {}
@@ -131,7 +131,7 @@ class Renaming:
     def _task_ids(
         self, checkpoint: Mapping[str, Any], namespace: str, step: Any
     ) -> dict[str, tuple[str, Mapping[str, str]]]:
-        """Return, by a task's former id, its present id and a dict from former to present ids of its interrupts.
+        """Map a task's former id to its present id, and to a dict from former to present ids of its interrupts.
 
         LangGraph makes the id of a task from the checkpoint, the node and its trigger.
         """

@@ -116,7 +116,7 @@ def check_config(name: str, parts: str, config: Any) -> None:
 
 
 def check_several(argument: str, values: Any) -> None:
-    """Check that `values` is a collection, and not a single text."""
+    """Check that `values` is a collection, and not a single string."""
     is_one = isinstance(values, Collection) and not isinstance(values, str | bytes)
     _check(argument, "a list", values, is_one=is_one)
 
@@ -139,20 +139,20 @@ def check_entry(entry: Any) -> None:
 
 
 def check_cached_namespace(namespace: Any) -> None:
-    """Check that `namespace` is a namespace of a cache: a sequence of any texts."""
+    """Check that `namespace` is a namespace of a cache: a sequence of any strings."""
     is_one = isinstance(namespace, tuple | list) and all(isinstance(label, str) for label in namespace)
     _check("namespace", "a tuple of str", namespace, is_one=is_one)
 
 
 def _check_namespace(namespace: Any) -> None:
-    """Check that `namespace` is not a single text, because each of its letters would be taken for a label."""
+    """Check that `namespace` is not a single string, because each of its letters would be taken for a label."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
         message = f"a namespace must be a tuple of str, not {namespace!r}"
         raise InvalidNamespaceError(message)
 
 
 def _check_index(index: Any) -> None:
-    """Check that `index` has paths and is not a single text, because each of its letters would be taken for a path."""
+    """Check that `index` has paths. A single str is refused, because each of its letters would be taken for a path."""
     is_list = isinstance(index, Collection) and not isinstance(index, str | bytes)
     is_one = index is None or index is False or (is_list and all(isinstance(path, str) for path in index))
     _check("index", "False, or a list of paths", index, is_one=is_one)

@@ -1,7 +1,7 @@
 """Functions that change items. They edit the state inside a commit (`Thread.edit`).
 
-The channels of the store's thread are listed below. A namespace is one text, `users.123`. Numbers count puts from 1, so
-a later put has a greater number whatever the clocks say. Times are microseconds since 1970 UTC.
+The channels of the store's thread are listed below. A namespace is one string, `users.123`. Numbers count puts from 1,
+so a later put has a greater number whatever the clocks say. Times are microseconds since 1970 UTC.
 
     items        namespace -> key -> {"value", "number", "created", "updated"}, plus "ttl" and "expires" if the item has
                  a time to live, and "schema": {name: version} if the value has a later schema version than 1

@@ -30,7 +30,7 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
 
     A condition is a value, equal by JSON's types (1 and 1.0 are equal, 1 and True are not); a dict of operators,
     all of which must hold; a dict of conditions for a dict; or a list of conditions for a list of the same length.
-    `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and text with text. Other values have no order.
+    `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and strings with strings. Other values have no order.
 
     Raises:
         UsageError: a key is not a path, for example `user.`.

@@ -1,4 +1,4 @@
-"""Converts namespaces to texts and back, and matches them with conditions."""
+"""Converts namespaces to strings and back, and matches them with conditions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 Namespace = tuple[str, ...]
 
 _SEPARATOR = "."
-"""The text between labels. LangGraph does not allow a dot in a label."""
+"""The separator of labels. LangGraph does not allow a dot in a label."""
 
 
 def to_text(namespace: Sequence[str]) -> str:
-    """Return a namespace as one text."""
+    """Return a namespace as one string."""
     return _SEPARATOR.join(namespace)
 
 
 def from_text(text: str) -> Namespace:
-    """Return the namespace of a text. This is the inverse of `to_text`."""
+    """Return the namespace that `to_text` has converted to a string."""
     return tuple(text.split(_SEPARATOR)) if text else ()
 
 

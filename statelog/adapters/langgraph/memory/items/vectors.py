@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 Vectors = dict[str, bytes]
-"""The vectors of one item, by field."""
+"""The vectors of one item, keyed by field."""
 
 CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
 """The maximum size of one object's matrices in memory: 80,000 vectors of 1,536 numbers. The least recently used
@@ -51,7 +51,7 @@ def _of(method: str, texts: Sequence[str]) -> str:
 
 
 class _NamespaceVectors:
-    """The vectors of a namespace in memory, including those of items deleted since."""
+    """The vectors of a namespace in memory, including vectors of items that were deleted since."""
 
     def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
         self.matrix = matrix

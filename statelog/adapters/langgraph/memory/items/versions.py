@@ -20,13 +20,13 @@ LABEL = "schema"
 
 
 class ItemSchemas:
-    """The schemas of items, by the namespaces in and below which they apply.
+    """The schemas of items, keyed by the namespaces in and below which they apply.
 
     Args:
         migrations: see `StatelogStore`.
 
     Raises:
-        UsageError: `migrations` is not a dict of schemas by namespaces. Facts: argument, value.
+        UsageError: `migrations` is not a dict from namespaces to schemas. Facts: argument, value.
     """
 
     def __init__(self, migrations: object) -> None:
