@@ -120,7 +120,7 @@ def step_options(
     options = named - {each.name for each in parameters if each.kind in by_name}
     if options:
         given = ", ".join(f"{name}=" for name in sorted(options))
-        message = f"{given}: give options by step.options(...) or run.step_with(StepOptions(...), ...)"
+        message = f"{given}: pass options with step.options(...) or run.step_with(StepOptions(...), ...)"
         warn(message, DeprecationWarning, stacklevel=stacklevel)
     kept = {name: value for name, value in kwargs.items() if name not in options}
     return {name: kwargs[name] for name in sorted(options)}, kept

@@ -434,7 +434,7 @@ def not_hiding(error: BaseException | None) -> Iterator[None]:
     except Exception as later:
         if error is None:
             raise
-        error.add_note(f"statelog: as the block was left, {type(later).__name__} was raised, too: {later}")
+        error.add_note(f"statelog: {type(later).__name__} was also raised on leaving the block: {later}")
 
 
 def __dir__() -> list[str]:

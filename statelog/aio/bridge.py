@@ -168,7 +168,7 @@ def _call(call: Callable[[], T]) -> T:
     try:
         return call()
     except StopIteration as error:
-        message = f"a call raised {type(error).__name__}, which cannot leave a coroutine"
+        message = f"a call raised {type(error).__name__}, which a coroutine cannot raise"
         raise RuntimeError(message) from error
 
 

@@ -33,7 +33,7 @@ class Memory(MemoryCalls):
 
     def __init__(self, store: Store, scope: str, *, embed: Any = None, dims: int | None = None) -> None:
         if not isinstance(store, Store):
-            message = f"store must be a store that statelog.aio.open has returned, not {type(store).__name__}"
+            message = f"store must be a store that statelog.aio.open returned, not {type(store).__name__}"
             raise UsageError(message, argument="store", value=store)
         self._runner = store._runner
         self.sync = SyncMemory(store.sync, scope, embed=embed, dims=dims)

@@ -123,9 +123,8 @@ def check_cursor(view: View, cursor: object) -> int:
     lsn = int(number)
     if lsn > last or cursor_at(view, lsn) != cursor:
         message = (
-            f"cursor {cursor!r} belongs to another history: to another store, to records that a power cut undid,"
-            " or to the time"
-            " before a purge. List the entries, and watch from now on"
+            f"cursor {cursor!r} belongs to a different history: to a different store, to records that a power failure"
+            " undid, or to the time before a purge. List the entries, and watch from now on"
         )
         raise CursorError(message, cursor=cursor)
     return lsn

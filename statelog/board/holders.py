@@ -256,7 +256,7 @@ def held(writer: EntryWriter, key: str, token: int) -> EntryRecord:
     """Return the entry or lease that a token holds. Raises LeaseLostError, also if the entry has expired."""
     found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
-        message = f"the entry {key!r} has expired, which ended its claim of token {token}"
+        message = f"the entry {key!r} has expired, which ended the claim with token {token}"
         raise LeaseLostError(message, key=key, token=token)
     return found
 
@@ -294,10 +294,12 @@ def _check_token(found: EntryRecord | None, key: str, token: int) -> EntryRecord
 def lost(key: str, token: int) -> LeaseLostError:
     """Return the LeaseLostError for a claim or lease that has ended."""
     if is_lease(key):
-        message = f"the lease {key[1:]!r} of token {token} has ended: it was released, or taken over by another process"
+        message = (
+            f"the lease {key[1:]!r} with token {token} has ended: it was released, or taken over by another process"
+        )
         return LeaseLostError(message, name=key[1:], token=token)
     message = (
-        f"the claim of {key!r} of token {token} has ended: the entry was released, claimed by another process, or"
+        f"the claim of {key!r} with token {token} has ended: the entry was released, claimed by another process, or"
         " removed"
     )
     return LeaseLostError(message, key=key, token=token)

@@ -117,7 +117,7 @@ def _compiled(pattern: str) -> KeyPattern:
             parts.append(".+" if is_last else "(?:[^/]+/)*")
             continue
         if "**" in segment:
-            raise _error("pattern", pattern, "has ** beside other text: ** must be a whole segment")
+            raise _error("pattern", pattern, "has ** next to other text: ** must be a whole segment")
         literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
         parts.append(literal if is_last else literal + "/")
     wild = _WILD.search(pattern)

@@ -18,7 +18,7 @@ _ELSEWHERE = (
 )
 
 
-@click.command(short_help="Run the benchmarks, beside SQLite.")
+@click.command(short_help="Run the benchmarks against SQLite.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Factor for all sizes; the targets use 1.")
 @click.option("--repeats", type=int, help="Number of alternating repetitions.")

@@ -85,7 +85,7 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
         " and threads",
     }
     if statistics.unowned_size_bytes:
-        facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} of no existing thread"
+        facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} that belong to no existing thread"
     if statistics.policies:
         facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
     if not statistics.wakes_reach:
@@ -114,7 +114,7 @@ def _describe_compaction(statistics: StoreStatistics) -> str:
 
 def _describe_readers(readers: Sequence[ReaderStatistics]) -> str:
     if not readers:
-        return "none at present"
+        return "none"
     told = [
         f"process {each.process_id}, {count(each.commits_behind, 'commit')} behind" for each in readers[:_READERS_SHOWN]
     ]

@@ -58,7 +58,7 @@ def report_of_child(
             name = signal_name(child.returncode)
             message = f"{path} is damaged: {name} ended the {work} process while it read the file"
             raise CorruptionError(message, path=str(path), signal=name)
-        message = f"{work} ended with {child.returncode}: {last_line(errors)}"
+        message = f"the {work} process exited with status {child.returncode}: {last_line(errors)}"
         raise ChildError(message, INTERNAL)
 
 

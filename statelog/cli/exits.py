@@ -24,20 +24,20 @@ TERMINATED = 143
 """The exit code of a command that follows a log and was ended by SIGTERM: 128 + SIGTERM."""
 
 BROKEN_PIPE = 141
-"""The exit code if the reader of the output has gone: 128 + SIGPIPE."""
+"""The exit code if the reader of the output closed the pipe: 128 + SIGPIPE."""
 
 _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.StatelogError, "another failure"),
     (errors.UsageError, "wrong usage: an unknown option, a value that cannot be stored, a read-only store"),
     (errors.NotFoundError, "no such thread, branch, checkpoint or path"),
     (errors.StoreNotFoundError, "no such file"),
-    (errors.ConflictError, "another writer was first, or a name is taken"),
+    (errors.ConflictError, "another writer committed first, or the name is taken"),
     (errors.LimitError, "a limit was exceeded, or the store or disk is full"),
     (errors.FormatError, "not a statelog file"),
     (errors.NewerFormatError, "a file of a newer format: upgrade statelog"),
     (errors.CorruptionError, "the file is damaged, or does not have the expected history"),
-    (errors.StorageError, "the disk or the operating system refused"),
-    (errors.StoreLockedError, "another process holds the file"),
+    (errors.StorageError, "the disk or the operating system reported an error"),
+    (errors.StoreLockedError, "another process has locked the file"),
     (errors.AccessError, "no permission"),
     (errors.ExecutionError, "a run or a step has failed"),
 )
@@ -50,7 +50,7 @@ def table() -> dict[int, str]:
         meanings.setdefault(kind.exit_code, []).append(meaning)
     meanings[INTERNAL] = ["a bug in statelog"]
     meanings[INTERRUPTED] = ["interrupted"]
-    meanings[BROKEN_PIPE] = ["the reader of the output has gone"]
+    meanings[BROKEN_PIPE] = ["the reader of the output closed the pipe"]
     meanings[TERMINATED] = ["ended by SIGTERM"]
     return {code: "; ".join(meanings[code]) for code in sorted(meanings)}
 

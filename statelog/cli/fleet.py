@@ -112,7 +112,7 @@ def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
 @_URL
 @_NAME
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--at", metavar="LSN|TIME", help="Restore the state at an LSN, or at a time with its zone.")
+@click.option("--at", metavar="LSN|TIME", help="Restore the state at an LSN, or at a time with a time zone.")
 @_CACHE
 @AS_JSON
 def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_json: bool) -> None:
@@ -144,7 +144,7 @@ def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_
     default=1,
     show_default=True,
     metavar="SECONDS",
-    help="Interval between two looks at the fleet.",
+    help="Interval between checks of the fleet.",
 )
 @_CACHE
 @AS_JSON

@@ -35,7 +35,7 @@ def gates() -> None:
 @gates.command(short_help="List gates.")
 @STORE
 @click.option("--run", metavar="RUN", help="Only gates of this run.")
-@click.option("--all", "show_all", is_flag=True, help="Also gates that no longer wait.")
+@click.option("--all", "show_all", is_flag=True, help="Also gates that are no longer waiting.")
 @ABSOLUTE
 @AS_JSON
 def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, a
             output.emit(gate_document(gate))
         return
     if not found:
-        output.line("no gates" if show_all else "no gates wait")
+        output.line("no gates" if show_all else "no gates are waiting")
         return
     has_end = any(gate.due for gate in found)
     is_wide = output.width >= _WIDE or not has_end
@@ -132,7 +132,7 @@ def ls_queues(*, store: Path, as_json: bool) -> None:
             output.emit(asdict(each))
         return
     if not found:
-        output.line("no queues: no run waits")
+        output.line("no queues: no runs are waiting")
         return
     rows = [(each.name, *(f"{getattr(each, name):,}" for name in _COUNTS)) for each in found]
     output.table(("queue", *_COUNTS), rows, right=_COUNTS, name="queue")
@@ -224,7 +224,7 @@ def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], 
         output.emit(delivery_document(done))
     else:
         sent = f"{count(done.sent, 'message')} sent, {done.refused:,} refused"
-        output.say(f"{sent}; {done.waiting:,} wait, {done.parked:,} were parked now")
+        output.say(f"{sent}; {done.waiting:,} waiting, {done.parked:,} newly parked")
 
 
 def _secret(variable: str) -> str:

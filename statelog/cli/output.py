@@ -190,7 +190,7 @@ class Output:
             nonlocal told_s
             if time.monotonic() - told_s >= _LINE_INTERVAL_S:
                 told_s = time.monotonic()
-                far = f"{done:,} of {whole:,}" if done < whole else "still at it"
+                far = f"{done:,} of {whole:,}" if done < whole else "still working"
                 self.hint(f"{what}: {far} after {format_duration(told_s - started_s)}")
 
         self.hint(f"{what} ...")

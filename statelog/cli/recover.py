@@ -48,7 +48,7 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
             output.line("continued without the journal: the last commits may be missing")
             if report.journal_aside is not None:
                 dropped = count(report.dropped, "whole record")
-                output.say(f"the journal is now {report.journal_aside}: it has {dropped} that the store lacks")
+                output.say(f"the journal was moved to {report.journal_aside}: it has {dropped} that the store lacks")
         elif report.records:
             output.line(f"recovered: {count(report.records, 'record')} from the journal")
         else:

@@ -432,7 +432,7 @@ def _difference(error: StatelogError) -> str:
         return error.message
     facts = error.facts
     does = "ends without it" if facts["called"] is None else f"calls {facts['called']}"
-    does = "calls it with other arguments" if facts["called"] == facts["recorded"] else does
+    does = "calls it with different arguments" if facts["called"] == facts["recorded"] else does
     return f"run {facts['run']!r} has recorded {facts['recorded']} at place {facts['place']}; this code {does}"
 
 

@@ -107,7 +107,7 @@ def history(
         if shown and shown[-1].version > 0:
             output.hint(f"versions below {shown[-1].version}: --before {shown[-1].version}, or --all")
         for line in other_lines(found, shown[0] if shown else None):
-            output.hint(f"another line ends at {line}: --branch {line}")
+            output.hint(f"another branch ends at {line}: show it with --branch {line}")
 
 
 def other_lines(thread: Thread, shown: Checkpoint | None) -> list[str]:

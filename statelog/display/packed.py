@@ -161,7 +161,7 @@ def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], 
         sizes[-1] = (len(whole) - end) << 1
     new = CUT + _SIZE.pack(count) + b"".join(map(_SIZE.pack, sizes)) + b"".join(around)
     if put_together(new + b"".join(made)) != whole:
-        message = "the value does not consist of these items"
+        message = "these items do not make up the value"
         raise ValueError(message)
     return new
 

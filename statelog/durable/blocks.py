@@ -88,7 +88,7 @@ class EnteredRun:
         try:
             return self._run.step_with(options, function, *args, **kwargs)
         except Suspended:
-            raise Stopped(refusal(self.id, "it waits too long for a block")) from None
+            raise Stopped(refusal(self.id, "a step in a block cannot wait that long")) from None
 
 
 @contextmanager
@@ -167,7 +167,7 @@ class _Driven:
             return
         except CalledAnewError:
             raise refusal(self._id, "its thread was rolled back in the meantime") from error
-        message = "a block was called again"
+        message = "the workflow of a block must not yield twice"
         raise AssertionError(message)
 
 

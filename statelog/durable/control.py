@@ -102,7 +102,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
             status = "late" if value["status"] == "pending" else value["status"]
             held = (value["answer"] or {}).get("by")
             what = {"answered": f"was answered{f' by {held}' if held else ''}", "late": "was not answered in time"}
-            message = f"gate {gate_id!r} {what.get(status, 'is of a run that has ended')}"
+            message = f"gate {gate_id!r} {what.get(status, 'belongs to a run that has ended')}"
             raise ConflictError(message, gate=gate_id, status=status, by=held)
         changed = {**value, "status": "answered", "answer": given}
         board_of(tx).cas(key, changed, expected_version=entry.version)

@@ -72,7 +72,7 @@ def due_times(
         message = f"catch_up must be one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        message = f"limit must be a number of at least 1, not {limit!r}"
+        message = f"limit must be at least 1, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
     if catch_up == "none":
         grace = _grace(grace_s)

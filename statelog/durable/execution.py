@@ -578,7 +578,7 @@ class Execution:
     def leave(self) -> None:
         """Stop the branches of this execution, because the run is suspended, has ended, or is executed again."""
         with self._lock:
-            self.stopped(LeaseLostError(f"run {self.id!r} continues elsewhere", run=self.id))
+            self.stopped(LeaseLostError(f"run {self.id!r} has ended or was taken over during this call", run=self.id))
 
     def recorded_value(self, value: Any, what: str, function: Callable[..., Any]) -> Any:
         """Return the result of a function as a replay will read it. Raises ValueTypeError, LimitError."""

@@ -210,7 +210,7 @@ def fork(
     entry = find(store, run)
     keys.check_run_id(id)
     if board_of(store).get(keys.run_key(id)) is not None:
-        raise AlreadyExistsError(f"a run {id!r} already exists", run=id)
+        raise AlreadyExistsError(f"run {id!r} already exists", run=id)
     given = list(entry.value["args"] if args is None else check_list("args", args, "a list of arguments"))
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(f"kwargs must be a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
@@ -359,7 +359,9 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
     Raises:
         UsageError: there is no such checkpoint.
     """
-    message = f"the earlier record of run {recorded.run!r} was removed, or is in the same commit as what follows"
+    message = (
+        f"the earlier record of run {recorded.run!r} was removed, or is in the same commit as the items that follow it"
+    )
     refusal = UsageError(message, argument="at", value=count)
     if recorded.version < 0:
         raise refusal

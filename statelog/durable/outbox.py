@@ -182,7 +182,7 @@ def redeliver(store: Store, run: str, place: str) -> None:
     def work(tx: Any) -> None:
         entry = board_of(store).get(parked)
         if entry is None:
-            message = f"there is no parked message {place!r} of run {run!r} in this store"
+            message = f"run {run!r} has no parked message at {place!r} in this store"
             raise MessageNotFoundError(message, run=run, place=place)
         value = {name: each for name, each in entry.value.items() if name not in ("refusals", "error")}
         board = board_of(tx)

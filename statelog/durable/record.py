@@ -96,7 +96,7 @@ class RunRecord:
         held = found or self.begun.get(place) or next(iter(self.tried.get(place, ())), None)
         if held is not None and (held["o"] != op or held["n"] != name or held.get("a") != digest):
             recorded, called = _shown(held["o"], held["n"]), _shown(op, name)
-            why = "with other arguments" if recorded == called else f"where the code calls {called}"
+            why = "with different arguments" if recorded == called else f"where the code calls {called}"
             message = (
                 f"run {self.run!r} has recorded {recorded} at place {place} {why}. "
                 "It has stopped. It continues when it runs with code that makes the recorded calls"

@@ -429,7 +429,7 @@ def _branches(given: tuple[Any, ...]) -> list[Branch[Any]]:
     for each in found:
         if not isinstance(each, Branch):
             raise UsageError(
-                f"{each!r} is not a branch: pass what run.start or run.branch has returned", argument="branches"
+                f"{each!r} is not a branch: pass the result of run.start or run.branch", argument="branches"
             )
     if not found:
         raise UsageError("no branches were passed to wait for", argument="branches", value=())

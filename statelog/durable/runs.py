@@ -231,7 +231,7 @@ def check_same(start: Start, held: Mapping[str, Any]) -> None:
     """Raise ConflictError if a start differs from `held`, the run with its id, in workflow, arguments or thread."""
     is_other = held["workflow"] not in (start.workflow, *start.aliases)
     if is_other or held["digest"] != digest_of(start.arguments):
-        what = "another workflow" if is_other else "other arguments"
+        what = "a different workflow" if is_other else "different arguments"
         message = f"run {start.id!r} already exists with {what}: a repeated id must mean the same run"
         raise ConflictError(message, run=start.id, workflow=held["workflow"], arguments=tuple(held["args"]))
     if held["thread"] != start.thread and not held.get("forked"):

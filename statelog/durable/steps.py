@@ -90,7 +90,7 @@ def current_step() -> StepContext:
     """
     found = _current.get()
     if found is None:
-        raise UsageError("no step is being called here", argument="current_step", value=None)
+        raise UsageError("current_step was called outside of a step", argument="current_step", value=None)
     return found
 
 

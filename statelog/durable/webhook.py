@@ -308,7 +308,7 @@ def _keys_of(secret: str | bytes) -> list[bytes]:
     elif isinstance(secret, bytes) and not secret.startswith(_SECRET_PREFIX.encode("ascii")):
         keys = [secret]
     else:
-        message = f"secret must be a str of '{_SECRET_PREFIX}' and base64, or the decoded bytes"
+        message = f"secret must be a str, '{_SECRET_PREFIX}' followed by base64, or the decoded bytes"
         raise UsageError(message, argument="secret")
     for key in keys:
         if len(key) not in _SECRET_BYTES:
@@ -323,7 +323,7 @@ def _decoded(text: str) -> bytes:
         encoded = text.removeprefix(_SECRET_PREFIX).rstrip("=")
         with suppress(binascii.Error, ValueError):
             return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
-    message = f"secret is not '{_SECRET_PREFIX}' and base64"
+    message = f"secret must be '{_SECRET_PREFIX}' followed by base64"
     raise UsageError(message, argument="secret")
 
 

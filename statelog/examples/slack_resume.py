@@ -96,7 +96,7 @@ def read_event(stream: IO[bytes]) -> Event:
     """
     raw = stream.read(EVENT_SIZE_BYTES_MAX + 1)
     if len(raw) > EVENT_SIZE_BYTES_MAX:
-        message = f"an event has at most {EVENT_SIZE_BYTES_MAX} bytes"
+        message = f"an event may have at most {EVENT_SIZE_BYTES_MAX} bytes"
         raise EventError(message)
     try:
         envelope = json.loads(raw)
@@ -109,7 +109,7 @@ def read_event(stream: IO[bytes]) -> Event:
     data = envelope.get("data")
     slack = data.get("event", data) if isinstance(data, dict) else data
     if not isinstance(slack, dict):
-        message = "the envelope's data is not an event of Slack"
+        message = "the envelope's data is not a Slack event"
         raise EventError(message)
     for name in ("channel", "thread_ts", "ts"):
         if slack.get(name) and not _PLAIN.fullmatch(_text(slack, name)):

@@ -154,7 +154,7 @@ def decode(name: str, data: bytes) -> Listed:
     except (CorruptionError, KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if not is_sound:
-        message = f"{name} is damaged, or is not the list of a base"
+        message = f"{name} is damaged, or does not list the pieces of a base"
         raise CorruptionError(message, object=name)
     return found
 

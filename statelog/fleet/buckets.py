@@ -197,7 +197,7 @@ class BucketArchive(Archive):
         token = meta["version" if self._is_gcs else "e_tag"]
         if not token:
             kind = "generation" if self._is_gcs else "ETag"
-            message = f"{self._shown} returns no {kind} for objects, so objects cannot be swapped"
+            message = f"{self._shown} returns no {kind} for objects, so objects cannot be replaced conditionally"
             raise RemoteError(message)
         return str(token)
 
@@ -224,12 +224,12 @@ class BucketArchive(Archive):
         text = str(error)
         told = _told(text)
         if isinstance(error, exceptions.InvalidPathError):
-            return UsageError(f"an object of a storage cannot have this name: {told}", argument="name", value=told)
+            return UsageError(f"an object in the storage cannot have this name: {told}", argument="name", value=told)
         if _NO_CREDENTIALS.search(text):
             return _no_credentials(self._shown, told)
         is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
         if is_refused or _NO_ACCESS.search(text):
-            return AccessError(f"{self._shown}: the credentials were refused: {told}", url=self._shown)
+            return AccessError(f"{self._shown}: the credentials were rejected: {told}", url=self._shown)
         if _NO_BUCKET.search(text):
             return self._no_bucket()
         if isinstance(error, exceptions.NotSupportedError) or _NO_CONDITIONS.search(text):

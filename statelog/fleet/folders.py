@@ -163,7 +163,7 @@ class FolderArchive(Archive):
             with suppress(FileNotFoundError):
                 new.rename(path)
                 return True
-        message = f"{path} cannot be put: its folder does not exist"
+        message = f"{path} cannot be written: its folder does not exist"
         raise RemoteError(message)
 
     def _path(self, name: str) -> Path:
@@ -260,7 +260,7 @@ def _check(name: str) -> None:
 
 
 def _no_name(name: str) -> UsageError:
-    return UsageError(f"an object of a storage cannot be named {name!r}", argument="name", value=name)
+    return UsageError(f"an object in the storage cannot be named {name!r}", argument="name", value=name)
 
 
 def _token(descriptor: int, data: bytes) -> str:

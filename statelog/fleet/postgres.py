@@ -301,12 +301,10 @@ def translated(error: psycopg.Error, shown: str) -> StatelogError:
     redact_error(error)
     told = " ".join(str(error).split())[:300]
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
-        return NotFoundError(
-            f"{shown} does not have the tables of a fleet: run `statelog fleet setup {shown}`", url=shown
-        )
+        return NotFoundError(f"{shown} does not have the fleet tables: run `statelog fleet setup {shown}`", url=shown)
     is_refused = isinstance(error, errors.InsufficientPrivilege | errors.InvalidAuthorizationSpecification)
     if is_refused or any(words in told for words in _NO_ACCESS) or ("role " in told and "does not exist" in told):
-        return AccessError(f"{shown}: access is refused: {told}", url=shown)
+        return AccessError(f"{shown}: access was denied: {told}", url=shown)
     if "database " in told and "does not exist" in told:
         return NotFoundError(f"{shown}: the database does not exist", url=shown)
     return RemoteError(f"{shown}: {told}", url=shown)

@@ -270,7 +270,7 @@ def _check_at(at: object) -> None:
             message = f"`at` must have a time zone, like datetime.now(UTC), not {at.isoformat()!r}"
             raise UsageError(message, argument="at", value=at)
     elif type(at) is not int or at < 0:
-        message = f"`at` must be a non-negative LSN or a datetime with its zone, not {at!r}"
+        message = f"`at` must be a non-negative LSN or a datetime with a time zone, not {at!r}"
         raise UsageError(message, argument="at", value=at)
 
 
@@ -283,7 +283,7 @@ def _check_reached(performer: Performer, all_names: list[str], end: int, upto: i
         [data] = performer.read_segments(all_names[-1:])
         end = segments.about(all_names[-1], data).last
     if upto > end:
-        message = f"LSN {upto} is not shipped yet: the last shipped LSN is {end}"
+        message = f"LSN {upto} has not been shipped yet: the last shipped LSN is {end}"
         raise UsageError(message, argument="at", value=upto, last=end)
 
 

@@ -371,7 +371,7 @@ def share(
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
         shown = redacted_url(url)
-        message = f"a store that many hosts write needs Postgres (postgresql://host/database), not {shown!r}"
+        message = f"a store that many hosts share needs Postgres (postgresql://host/database), not {shown!r}"
         raise UsageError(message, argument="url", value=shown)
     for option in ("read_only", "create"):
         if option in options:

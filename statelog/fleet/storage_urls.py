@@ -93,7 +93,7 @@ def probe(archive: Archive) -> None:
     folder = f"{_PROBES}{secrets.token_hex(16)}/"
     try:
         if not any(_probe_alone(archive, f"{folder}alone{number}") for number in range(_TRIES)):
-            raise RemoteError("this storage did not store the objects of the probe")
+            raise RemoteError("this storage did not store the probe's objects")
         with ThreadPoolExecutor(_RACERS, "statelog-fleet-probe") as racers:
             for number in range(_RACES):
                 _probe_races(archive, f"{folder}race{number}", racers)
@@ -131,7 +131,7 @@ def _probe_races(archive: Archive, name: str, racers: ThreadPoolExecutor) -> Non
     if _is_broken(wins, held and held.data, drafts):
         raise _unsafe("creating in a race", "it confirms more than one of several concurrent creations")
     if held is None:
-        raise RemoteError("this storage did not store the objects of the probe")
+        raise RemoteError("this storage did not store the probe's objects")
     drafts = [b"swapped " + draft for draft in drafts]
     wins = _race(racers, [partial(archive.swap, name, draft, held.token) for draft in drafts])
     now = archive.read(name)

@@ -164,7 +164,7 @@ class HostTurns:
     def _commit(self, statements: str, values: tuple[Any, ...]) -> None:
         connection = self._turn
         if connection is None:
-            raise RemoteError(f"{self._shown}: the turn is over", url=self._shown)
+            raise RemoteError(f"{self._shown}: this host's turn to write has ended", url=self._shown)
         self.requests += 1
         with self._dropping():
             connection.execute(statements, values)

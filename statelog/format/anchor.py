@@ -45,10 +45,10 @@ def decode_anchor(data: object) -> Anchor:
         NewerFormatError: a later release has created the anchor. Facts: needed, supported.
     """
     if not isinstance(data, bytes):
-        raise _not_an_anchor(data, "expect takes the bytes that store.anchor() has returned")
+        raise _not_an_anchor(data, "expect must be the bytes that store.anchor() returned")
     sealed, checksum = data[:-_CHECKSUM_SIZE_BYTES], data[-_CHECKSUM_SIZE_BYTES:]
     if not sealed or xxh3_64_digest(sealed) != checksum:
-        raise _not_an_anchor(data, "these bytes are not an anchor, or not all of it, or they were changed")
+        raise _not_an_anchor(data, "these bytes are not an anchor, or they are incomplete or were changed")
     if data[0] > FORMAT_VERSION:
         message = f"the anchor has format {data[0]}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=data[0], supported=FORMAT_VERSION)
@@ -64,7 +64,7 @@ def decode_anchor_text(text: str) -> bytes:
     try:
         data = bytes.fromhex(text)
     except ValueError as error:
-        raise _not_an_anchor(text, "the text of an anchor is 106 hexadecimal digits") from error
+        raise _not_an_anchor(text, "the text of an anchor must be 106 hexadecimal digits") from error
     decode_anchor(data)
     return data
 

@@ -372,7 +372,7 @@ def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
         if name.startswith(everyday.PREFIX):
             if not isinstance(error, everyday.FAILURES):  # A signal handler has raised this error.
                 raise
-            message = f"a stored value is not of its codec {name!r}: {told:.200}"
+            message = f"a stored value is not valid for its codec {name!r}: {told:.200}"
             raise CorruptionError(message, codec=name) from error
         message = f"the codec {name!r} cannot decode a stored value: {told:.200}"
         raise UsageError(message, codec=name) from error
@@ -497,7 +497,7 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
         raise UsageError(message, codec=name)
     taken = _codecs_by_type.get(kind)
     if (taken is not None and taken[0] != name) or (taken is None and name in _codecs_by_name):
-        message = f"the codec name {name!r}, or the type {kind.__name__}, is taken"
+        message = f"the codec name {name!r} or the type {kind.__name__} is already registered"
         raise UsageError(message, codec=name)
     _codecs_by_type[kind] = (name, encode)
     _codecs_by_name[name] = decode

@@ -113,7 +113,7 @@ def _decode_pattern(payload: Any) -> object:
     pattern, flags = _listed(payload)
     kind: Any = bytes if type(pattern) is bytes else str
     if _typed(flags, int) & ~_FLAGS:
-        message = f"{flags} are not flags of a pattern"
+        message = f"{flags} are not valid flags of a pattern"
         raise ValueError(message)
     return re.compile(_typed(pattern, kind), flags)
 
@@ -195,13 +195,13 @@ def _decode_array(payload: Any) -> Any:
     numpy = importlib.import_module("numpy")
     stored = numpy.dtype(dtype)
     if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy allocates an item even for an empty array.
-        message = f"an empty array with items of {stored.itemsize} bytes"
+        message = f"it is an empty array whose items have {stored.itemsize} bytes"
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
     )  # `frombuffer` does not accept empty bytes.
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
-        message = "it has a number that is not the code point of a character"
+        message = "it contains a number that is not a valid code point"
         raise ValueError(message)
     return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
         stored.newbyteorder("=")

@@ -35,12 +35,12 @@ def read_guard_key(transaction: MetaReader) -> bytes | None:
     fields = cbor.decode(value)
     key = fields.get(_FIELD) if isinstance(fields, dict) else None
     if type(key) is not bytes or len(key) != SIZE_BYTES:
-        message = "the mark of the guard is damaged"
+        message = "the guard's marker is damaged"
         raise CorruptionError(message, key=GUARD_KEY)
     return key
 
 
 def unguarded_error(path: object) -> GuardError:
     """Return the error for a writer that has no guard, although the store was opened with a guard."""
-    message = f"{path} was opened with a guard before: open it with guard= to write, or read_only=True"
+    message = f"{path} was previously opened with a guard: open it with guard= to write, or with read_only=True"
     return GuardError(message, path=str(path))

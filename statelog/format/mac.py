@@ -47,7 +47,7 @@ class StoreKey:
             message = f"key must be bytes, a str, or a function that returns either, not {type(key).__name__}"
             raise KeyArgumentError(message, argument="key")
         if len(data) < KEY_SIZE_BYTES_MIN:
-            message = f"a key has at least {KEY_SIZE_BYTES_MIN} bytes, and this one has {len(data)}"
+            message = f"a key must have at least {KEY_SIZE_BYTES_MIN} bytes, not {len(data)}"
             raise KeyArgumentError(message, argument="key")
         self._secret = blake2b(data, digest_size=64, person=b"stlg-key-1").digest()
 

@@ -31,6 +31,6 @@ def read_purged_lsn(transaction: MetaReader) -> int:
     fields = cbor.decode(value)
     lsn = fields.get(_FIELD) if isinstance(fields, dict) else None
     if type(lsn) is not int or lsn < 0:
-        message = "the mark of the purge is damaged"
+        message = "the purge marker is damaged"
         raise CorruptionError(message, key=PURGE_KEY)
     return lsn

@@ -34,7 +34,7 @@ class Quarantined:
         set_attribute(self, "_value", value)
 
     def __setattr__(self, name: str, _value: object) -> NoReturn:
-        message = f"a placeholder is frozen: {name}"
+        message = f"a placeholder is immutable: cannot change {name!r}"
         raise AttributeError(message)
 
     def __delattr__(self, name: str) -> NoReturn:

@@ -172,7 +172,7 @@ class Record(NamedTuple):
         is_whole = len(fields) == 3 and type(fields[0]) is int and 0 <= fields[0] <= _U64_MAX
         is_whole = is_whole and type(fields[2]) is list and all(_is_digest(each) for each in (fields[1], *fields[2]))
         if not is_whole or not self.flags & FLAG_REDACTED:
-            message = f"record {self.lsn}: the body is not that of a redacted record"
+            message = f"record {self.lsn}: the body is not valid for a redacted record"
             raise CorruptionError(message, lsn=self.lsn)
         return Redacted(*fields)
 
@@ -367,7 +367,7 @@ def encode_record(
     envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
     rest = b"".join((envelope, body, rows, data))
     if len(rest) > RECORD_SIZE_BYTES_MAX:
-        message = f"one commit of {len(rest)} bytes; at most {RECORD_SIZE_BYTES_MAX} are allowed"
+        message = f"a commit of {len(rest)} bytes; at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
     chain = kernels.chain_digest(type_, flags, lsn, time_us, previous_chain, body, rows)
     return sealed(rest), chain
@@ -388,7 +388,7 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     if size > FLAGS_AT and data[FLAGS_AT] & FLAG_VACUUMED:
         return _decode_short(data, lsn)
     if size < ENVELOPE_SIZE_BYTES:
-        message = f"record {lsn}: {size} bytes are less than an envelope"
+        message = f"record {lsn}: {size} bytes are too few for an envelope"
         raise CorruptionError(message, lsn=lsn)
     checksum, version, type_, flags, body_size, stored_lsn, time_us, previous, node_count = _ENVELOPE.unpack_from(data)
     if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
@@ -398,7 +398,7 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     if type_ > TYPE_MASK:
         type_, flags = _type_and_flag(lsn, type_, flags)
     if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
-        message = f"record {lsn}: its envelope has LSN {stored_lsn}, body of {body_size} bytes"
+        message = f"record {lsn}: its envelope states LSN {stored_lsn} and a body of {body_size} bytes"
         raise CorruptionError(message, lsn=lsn)
     body = bytes(data[ENVELOPE_SIZE_BYTES : ENVELOPE_SIZE_BYTES + body_size])
     return Record(type_, flags, lsn, time_us, previous, body, node_count, size)
@@ -407,11 +407,11 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
 def _decode_short(data: memoryview | bytes, lsn: int) -> Record:
     size = len(data)
     if size < RECORD_SIZE_BYTES_MIN:
-        message = f"record {lsn}: {size} bytes are less than an envelope"
+        message = f"record {lsn}: {size} bytes are too few for an envelope"
         raise CorruptionError(message, lsn=lsn)
     checksum, version, type_, flags, time_us = _SHORT.unpack_from(data)
     if checksum != _short_checksum(memoryview(data)[_CHECKSUM.size :], lsn):
-        message = f"record {lsn}: checksum mismatch, or it is that of another"
+        message = f"record {lsn}: checksum mismatch, or the data is another record"
         raise CorruptionError(message, lsn=lsn)
     is_chained = bool(flags & FLAG_CHAINED)
     is_known = flags & FLAG_REDACTED and not flags & ~_FLAGS_SHORT and is_chained == (lsn % CHAINED_EVERY == 0)
@@ -434,7 +434,7 @@ def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None
         message = f"record {lsn} has format {version}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=version, supported=FORMAT_VERSION)
     if not is_known:
-        message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
+        message = f"record {lsn}: flags {flags:#06x} are not valid in format {version}"
         raise CorruptionError(message, lsn=lsn)
 
 

@@ -107,7 +107,10 @@ class Refusals(NamedTuple):
         except LossyError as error:
             _refuse(path, value, f" {value!r:.80} ({error})")
         except RecursionError as error:
-            message = f"{shorten_path(path)}: the codec {name!r} nests too deeply for Python, or goes round a cycle"
+            message = (
+                f"{shorten_path(path)}: the codec {name!r} recursed too deeply: the value is nested too deeply, or"
+                " contains itself"
+            )
             raise LimitError(message, path=path, limit=self.depth_max) from error
         self.locate(payload, f"{path}.<{name}>", depth + 1)
 
@@ -156,7 +159,7 @@ class Refusals(NamedTuple):
             self.locate(element, f"{path}{{{_shown(element)}}}", depth)
             _locate_size(len(self.encoders[type(element)](element, depth)), path, what)
         if has_twins(sorted(self.encoders[type(element)](element, depth) for element in value)):
-            _refuse(path, value, f": {what} has the same bytes as another")
+            _refuse(path, value, f": {what} is stored as the same bytes as another")
 
 
 def _shown(element: object) -> str:

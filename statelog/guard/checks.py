@@ -24,7 +24,7 @@ TIMEOUT_MAX_S: Final = 600.0
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
 _HIDING = frozenset(("redact", "quarantine"))
 _ADAPTERS = "statelog.adapters."
-_AS_A_WHOLE = "the value can only be hidden as a whole, and the framework could not read it then"
+_AS_A_WHOLE = "the value can be hidden only as a whole, and then the framework could not read it"
 
 Show = Callable[[str], str]
 """A function that returns a text with its secrets redacted, for a message."""

@@ -121,7 +121,7 @@ def keyring(
             raise GuardError(message) from error
         value = package.get_password(service, user)
         if value is None:
-            message = f"the keyring has no password of {user!r} for {service!r}"
+            message = f"the keyring has no password for {user!r} at {service!r}"
             raise GuardError(message, service=service, user=user)
         return str(value)
 

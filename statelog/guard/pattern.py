@@ -40,7 +40,7 @@ class Pattern:
         captures: False if only `is_in` will be called, which makes the pattern faster.
 
     Raises:
-        GuardError: re2 refuses the pattern, or the pattern matches an empty text, or re2 does not find the probe.
+        GuardError: re2 refuses the pattern, or the pattern matches an empty text, or re2 did not match the test text.
     """
 
     __slots__ = ("_name", "_search", "_secret")
@@ -65,7 +65,7 @@ class Pattern:
             message = f"re2 does not accept a pattern of a guard: {error}"
             raise GuardError(message) from error
         if is_empty or not is_found:
-            message = "a pattern of a guard matches an empty text" if is_empty else "re2 does not find the probe"
+            message = "a pattern of a guard matches an empty text" if is_empty else "re2 did not match the test text"
             raise GuardError(message)
 
     def is_in(self, data: bytes) -> bool:

@@ -142,7 +142,7 @@ def needed(request: Request, name: str) -> str:
     """Return a query parameter. Raise UsageError if it is missing or empty."""
     text: str = request.query_params.get(name, "")
     if not text:
-        message = f"the address needs {name}="
+        message = f"the URL needs the parameter {name}="
         raise UsageError(message, argument=name)
     return text
 

@@ -60,23 +60,23 @@ class AccessMiddleware:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Refuse a request from a foreign page, or a write that is not allowed. Return None for any other request."""
         if not self._is_ours(headers.get("host", "")):
-            return _refused("This server answers under its own address only.")
+            return _refused("This server accepts requests only at its own address.")
         is_write = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
         # A person may follow a link with the token from another site. Refuse a wrong token even if there is a cookie.
         brings_token = any(name == "token" and self._is_token(value) for name, value in _query(scope))
         if site not in _UNLOCKED and (is_write or not brings_token):
-            return _refused("This server does not answer pages of other sites.")
+            return _refused("This server does not accept requests from other sites.")
         origin = headers.get("origin")
         if origin is not None and (not origin.startswith("http://") or not self._is_ours(origin[len("http://") :])):
-            return _refused("This server does not answer pages of other origins.")
+            return _refused("This server does not accept requests from other origins.")
         if not is_write:
             return None
         if not self._allow_writes:
             return _refused("The store is open for reading. `statelog ui --allow-writes` lets this page change it.")
         is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
         if origin is None or WRITE_HEADER not in headers or not is_json or scope["method"] != "POST":
-            return _refused("A write is a POST of JSON, with an Origin and the header X-Statelog.")
+            return _refused("A write must be a POST of JSON with the headers Origin and X-Statelog.")
         return None
 
     def _is_ours(self, host: str) -> bool:

@@ -27,7 +27,7 @@ def cbor_check(data: bytes) -> None:
     offset = new("size_t *")
     if _cbor_check(data, len(data), offset) != OK:
         at = int(offset[0])
-        message = f"not a CBOR item of the profile: byte {at}"
+        message = f"invalid CBOR item at byte {at}"
         raise CorruptionError(message, offset=at)
 
 

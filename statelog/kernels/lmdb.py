@@ -22,12 +22,12 @@ NODE_TABLE: Final = 2
 
 _FAULTS: Final = (
     "",
-    "its kind is not a kind of tree page",
-    "its bounds do not fit its nodes",
-    "a node does not lie inside it",
-    "a node has flags that are never set",
+    "its type is not that of a tree page",
+    "its bounds do not match its nodes",
+    "a node extends outside the page",
+    "a node has invalid flags",
     "a key is out of order",
-    "it is another page",
+    "it has a different page number",
 )
 _NODE_SIZE_MIN: Final = 10
 """The minimum size of a node and its pointer, which limits the number of nodes on a page."""

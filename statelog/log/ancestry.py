@@ -85,7 +85,7 @@ def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: Check
         if ours is None or theirs is None:
             return None
         if max(ours.depth, theirs.depth) >= depth:
-            message = f"records {ours.lsn} and {theirs.lsn} do not have a greater depth than their ancestors"
+            message = f"records {ours.lsn} and {theirs.lsn} are not deeper than their ancestors"
             raise CorruptionError(message, lsn=ours.lsn)
         depth = max(ours.depth, theirs.depth)
         # At equal depth, both checkpoints jump equally far. If the jumps lead to different checkpoints, they skip no

@@ -60,18 +60,18 @@ class ExpectedHistory:
         facts = {"path": str(path), "lsn": lsn, "expected": expected.hex(), "found": found and found.hex()}
         if not is_same_store:
             message = (
-                f"{path} does not have the history up to LSN {lsn} of the expected anchor,"
-                f" which was taken of another store: {store_id.hex()}, not {own_id.hex()}"
+                f"{path} does not have the history of the expected anchor up to LSN {lsn}:"
+                f" the anchor was taken from a different store ({store_id.hex()}, not {own_id.hex()})"
             )
             raise OtherStoreError(message, **facts, expected_store_id=store_id.hex(), found_store_id=own_id.hex())
         if found is None:
             message = (
-                f"{path} ends at LSN {last_lsn}, but had LSN {lsn} when the expected anchor was taken:"
+                f"{path} ends at LSN {last_lsn}, but had reached LSN {lsn} when the expected anchor was taken:"
                 " the file is an earlier copy, or its end was cut off"
             )
             raise RollbackError(message, **facts, last_lsn=last_lsn)
         message = (
-            f"{path} has another history than the expected anchor names:"
+            f"{path} has a different history than the expected anchor:"
             f" the chain digest at LSN {lsn} is {found.hex()}, not {expected.hex()}"
         )
         with engine.store_file.read() as snapshot:

@@ -352,10 +352,10 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | No
         return
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
-        message = f"checkpoint id {checkpoint_id!r}: only the store gives ids of this form"
+        message = f"checkpoint id {checkpoint_id!r}: ids of this form are reserved for the store"
         raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
     if batch.has_id(thread, checkpoint_id):
-        message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
+        message = f"thread {thread_id!r} already has a checkpoint with id {checkpoint_id!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=checkpoint_id)
     batch.note_id(thread, checkpoint_id)
 
@@ -416,7 +416,7 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
     """Stage a branch that shares versions 0..base[1] of branch base[0], and return its number."""
     check_name("branch", name)
     if batch.view.branch_number(thread, name) is not None:
-        message = f"thread {thread_id!r} has a branch {name!r}"
+        message = f"thread {thread_id!r} already has a branch {name!r}"
         raise AlreadyExistsError(message, thread=thread_id, name=name)
     number = batch.view.thread(thread).branch_count
     stage_event(batch, ForkEvent(thread, number, name, base[0], base[1]))
@@ -427,6 +427,6 @@ def tag(batch: Batch, thread: int, name: str, target: int) -> None:
     """Stage a tag for the checkpoint with the LSN `target`. 0 removes the tag."""
     check_name("tag", name)
     if parse_default_id(name) is not None:
-        message = f"tag {name!r}: names of this form are ids that the store gives"
+        message = f"tag {name!r}: names of this form are reserved for checkpoint ids"
         raise UsageError(message, argument="tag", value=name)
     stage_event(batch, TagEvent(thread, name, target))

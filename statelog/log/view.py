@@ -346,7 +346,8 @@ class View:
         event = found[0]
         if event.thread != thread or event.version != version or event.time_us != entry.time_us:
             message = (
-                f"record {entry.lsn} is not version {version} of thread {thread}, although the index has it as that"
+                f"record {entry.lsn} is not version {version} of thread {thread},"
+                " but the index lists it as that version"
             )
             raise CorruptionError(message, lsn=entry.lsn)
         return found

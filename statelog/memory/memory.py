@@ -353,7 +353,7 @@ def _checked(
         stored["until"] = check_moment("valid_until", valid_until)
         begins_us = stored.get("from", now_us())
         if stored["until"] <= begins_us:
-            message = f"valid_until {valid_until!r} is not after the time from which the fact is true"
+            message = f"valid_until {valid_until!r} is not later than the time from which the fact is true"
             raise UsageError(message, argument="valid_until", value=valid_until)
     if source is not None:
         stored["source"] = source

@@ -186,8 +186,8 @@ def watches() -> list[InstrumentedStore]:
 _GAUGES = {
     "statelog.store.size": ("By", "Size of the file of a store"),
     "statelog.queue.depth": ("{run}", "Runs that wait for a worker"),
-    "statelog.fleet.lag": ("s", "For how long the storage of a fleet has lacked a record"),
-    "statelog.fleet.lag.size": ("By", "About how much the storage of a fleet lacks"),
+    "statelog.fleet.lag": ("s", "Age of the oldest record that the fleet's storage lacks"),
+    "statelog.fleet.lag.size": ("By", "Approximate size of the records that the fleet's storage lacks"),
 }
 
 

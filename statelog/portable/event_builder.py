@@ -57,7 +57,7 @@ def _refer(lookups: Lookups, group: EventGroup, field: Field, number: int) -> tu
 def _root_at(lookups: Lookups, number: int) -> NodePlace:
     place = lookups.place(number)
     if place.type != ROOT_TYPE:
-        message = "the state of a checkpoint is not a root"
+        message = "the state of a checkpoint is not a root node"
         raise CorruptionError(message)
     return place
 
@@ -113,7 +113,7 @@ def _parent_digest(lookups: Lookups, group: EventGroup, fields: ExportedCheckpoi
         return fields.parent_digest if found is None else found.digest
     parent = _referred(lookups, group, fields.parent)
     if parent[3:] != (group.event.thread, fields.parent_branch, fields.parent_version):
-        message = "the parent of a checkpoint has another branch or version than the checkpoint states"
+        message = "the parent of a checkpoint has a different branch or version than the checkpoint states"
         raise CorruptionError(message)
     if parent.source_digest != fields.parent_digest:
         message = "the parent of a checkpoint does not match its digest"

@@ -50,6 +50,6 @@ def check_roots(event: Event, lsn: int, *, identity: Identity, read: Read) -> No
     kind = kind_of_event(event)
     for type_, digest, root_lsn, number in kind.roots(event):
         if root_lsn > lsn or identity(root_lsn, number) != bytes((type_,)) + digest:
-            refuse(lsn, "the root of its state is not at the stated place", refers_to=root_lsn)
+            refuse(lsn, "the root of its state is not at the stated location", refers_to=root_lsn)
         if kind.is_version and read(type_, digest, root_lsn, number).data[0] != kernels.KIND_DICT:
             refuse(lsn, "the root of its state is not a dict")

@@ -221,7 +221,7 @@ class FrameReader:
             raise _source_error(source) from error
         if start != MAGIC:
             if offset:
-                self.refuse(offset, "it continues beyond its end")
+                self.refuse(offset, "it is followed by further data")
             message = "this is not an export of a statelog store"
             raise FormatError(message, offset=0, needed=None, supported=EXPORT_FORMAT)
         frame = self._read_frame()
@@ -243,7 +243,7 @@ class FrameReader:
             return frame
         fields = self.decode_small(frame, {"frames": int, "last": int, "chain": bytes, "digest": bytes})
         if fields["frames"] != self._frames - 1 or fields["digest"] != digest.digest():
-            self.refuse(frame.offset, "its end does not match the preceding frames")
+            self.refuse(frame.offset, "its trailer does not match the preceding frames")
         self.trailer = fields
         return None
 
@@ -262,7 +262,7 @@ class FrameReader:
     def check_end(self) -> None:
         """Check that the stream ends after this export. Raises CorruptionError."""
         if self._source.read(1):
-            self.refuse(self.offset, "it continues beyond its end")
+            self.refuse(self.offset, "it is followed by further data")
 
     def refuse(self, offset: int, what: str) -> NoReturn:
         """Raise CorruptionError with the byte offset of the damage."""
@@ -329,7 +329,7 @@ def _decode_header(reader: FrameReader, frame: Frame) -> Header:
         and 0 <= fields["since"] <= fields["last"] < 1 << 62
     )
     if not is_sound:
-        reader.refuse(frame.offset, "its header has impossible values")
+        reader.refuse(frame.offset, "its header has invalid values")
     return Header(fields["kind"], fields["store_id"], fields["since"], fields["chain"], fields["last"])
 
 

@@ -159,15 +159,15 @@ class LogImporter:
                 held = read_with_digest(view, lsn)[1]
         if held != chain:
             message = (
-                f"the store is not an earlier state of the exported store: they differ at LSN {lsn} or before,"
-                " as they do after a purge of one of them; an export of threads goes into any store"
+                f"the store is not an earlier state of the exported store: they differ at LSN {lsn} or earlier,"
+                " for example because one of them was purged. An export of threads can be imported into any store"
             )
             raise ConflictError(message, lsn=lsn)
 
     def _check_trailer(self) -> None:
         trailer = self._reader.trailer
         if trailer["last"] != self._lsn or trailer["chain"] != self._chain:
-            self._reader.refuse(self._reader.offset, "its end does not fit its records")
+            self._reader.refuse(self._reader.offset, "its trailer does not match its records")
         self._check_joint(self._lsn, self._chain)
 
     # --- one record -----------------------------------------------------------------
@@ -193,7 +193,7 @@ class LogImporter:
         if record.previous_chain not in (b"", self._chain):
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
         if not 0 < record.time_us <= TIME_US_MAX:
-            self._reader.refuse(frame.offset, f"the time of record {lsn} is impossible")
+            self._reader.refuse(frame.offset, f"the time of record {lsn} is not valid")
         self._lsn, self._chain = lsn, chain
         self._read += 1
         if lsn <= self._known_lsn:

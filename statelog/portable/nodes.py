@@ -112,13 +112,15 @@ def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> 
         CorruptionError: a check failed.
     """
     if type_ not in _TYPES or not 0 < content_size <= len(node):
-        message = f"a node of type {type_} with {content_size} bytes of content"
+        message = f"a node cannot have type {type_} and {content_size} bytes of content"
         raise CorruptionError(message)
     if node_digest(type_, node[:content_size]) != digest:
         message = "a node does not match its digest"
         raise CorruptionError(message)
     if type_ == PIECE and (content_size != len(node) or content_size > BLOB_SIZE_BYTES_MIN):
-        message = f"a piece of {content_size} bytes with {len(node) - content_size} bytes of locators"
+        message = (
+            f"a piece must not have {content_size} bytes of content and {len(node) - content_size} bytes of locators"
+        )
         raise CorruptionError(message)
 
 
@@ -143,7 +145,7 @@ def check_refs(
     for ref in refs:
         if identity(ref.lsn, ref.number) != bytes((ref.type,)) + ref.digest:
             message = (
-                f"it refers to node {ref.number} of record {ref.lsn}, which has another type or digest than the ref"
+                f"it refers to node {ref.number} of record {ref.lsn}, but the type or digest of that node is different"
             )
             raise CorruptionError(message, refers_to=ref.lsn)
     if type_ in (ROOT, CHUNK):

@@ -38,7 +38,8 @@ def export_store(
         return export_log(engine, target, since=since, progress=progress)
     if since:
         message = (
-            "`since` applies only to an export of the log. An import of threads skips the events that the store has"
+            "`since` applies only to an export of the log. An import of threads skips the events that the store already"
+            " has"
         )
         raise UsageError(message, argument="since", value=since)
     if isinstance(threads, str | bytes) or not isinstance(threads, Iterable):

@@ -228,6 +228,6 @@ def decode_node(payload: bytes) -> tuple[int, bytes, int]:
         raise CorruptionError(message)
     size, at = read_varint(payload, 1)
     if not 0 < size <= len(payload) - at:
-        message = f"a node that states a content of {size} bytes"
+        message = f"a node cannot have the stated {size} bytes of content"
         raise CorruptionError(message)
     return payload[0], payload[at:], size

@@ -160,7 +160,7 @@ def _thread_of(data: memoryview, lsn: int) -> int:
     size = len(data)
     flags = data[FLAGS_AT] if size > FLAGS_AT else 0
     if size < (RECORD_SIZE_BYTES_MIN if flags & FLAG_VACUUMED else ENVELOPE_SIZE_BYTES):
-        message = f"record {lsn}: {size} bytes are less than an envelope"
+        message = f"record {lsn}: {size} bytes are too few for an envelope"
         raise CorruptionError(message, lsn=lsn)
     type_ = data[TYPE_AT] & TYPE_MASK
     kind = KINDS.get(type_)

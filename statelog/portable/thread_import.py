@@ -111,7 +111,7 @@ class ThreadImporter:
                 with damage_at(frame.offset):
                     self._take(frame)
             if self._nodes:
-                self._reader.refuse(self._reader.offset, "nodes that belong to no event")
+                self._reader.refuse(self._reader.offset, "it ends with nodes that belong to no event")
             self._reader.check_end()
             self._flush()
         ids = tuple(thread.id for thread in self._threads)
@@ -131,7 +131,7 @@ class ThreadImporter:
         """Check a node and its refs, and keep it for the next event."""
         type_, data, content_size = decode_node(payload)
         if type_ not in _NODE_TYPES:
-            message = f"a node of type {type_}"
+            message = f"a node has the unknown type {type_}"
             raise CorruptionError(message)
         digest = node_digest(type_, data[:content_size])
         check_content(type_, digest, data, content_size)
@@ -144,7 +144,7 @@ class ThreadImporter:
         self._staged[number] = node
         self._nodes_size_bytes += len(data)
         if self._nodes_size_bytes > _GROUP_SIZE_BYTES_MAX:
-            message = f"{self._nodes_size_bytes} bytes of nodes for one event"
+            message = f"{self._nodes_size_bytes} bytes of nodes are too many for one event"
             raise CorruptionError(message)
 
     def _identity(self, lsn: int, number: int) -> bytes:
@@ -170,7 +170,7 @@ class ThreadImporter:
     def _take_event(self, frame: Frame) -> None:
         event = decode_event(frame.payload)
         if not 0 < event.time_us <= TIME_US_MAX or not event.lsn:
-            message = f"an event at LSN {event.lsn}, time {event.time_us}"
+            message = f"an event has an invalid LSN or time: {event.lsn}, {event.time_us}"
             raise CorruptionError(message)
         if event.type == TYPE_THREAD:
             self._begin_thread(event)
@@ -197,7 +197,7 @@ class ThreadImporter:
 
     def _begin_thread(self, event: Exported) -> None:
         if event.thread != len(self._threads):
-            message = f"thread {event.thread} does not come next"
+            message = f"thread {event.thread} is out of order"
             raise CorruptionError(message)
         thread_id = event.fields[0]
         if any(thread.id == thread_id for thread in self._threads):
@@ -225,7 +225,7 @@ class ThreadImporter:
         Record the locations of its nodes.
         """
         lsn = thread.existing[thread.matched]
-        differs = f"the store has a thread of this id, whose record {lsn} differs"
+        differs = f"the store has a thread with this id, but its record {lsn} differs"
         with self._engine.read() as view:
             writing = Writing(view.transaction, self._remembered)
             data = view.transaction.get_log(lsn)
@@ -234,7 +234,7 @@ class ThreadImporter:
             held = read_event(record)
             here = {row.digest: number for number, row in read_rows(data, record).items()}
             if isinstance(held, Redacted) != (group.event.type == TYPE_CARRIER):
-                raise _conflict(thread.id, f"{differs}, or has expired there")
+                raise _conflict(thread.id, f"{differs} or has expired")
             if not writing.find_nodes(group, lsn, thread.lsn, here):
                 raise _conflict(thread.id, differs)
             expected = make_event(writing, group, lsn, record.time_us, thread.lsn)
@@ -280,7 +280,7 @@ class ThreadImporter:
             thread = self._threads[number]
             if not thread.lsn:
                 if writing.view.thread_lsn(thread.id) is not None:
-                    raise _conflict(thread.id, "another writer has begun a thread of this id")
+                    raise _conflict(thread.id, "another writer has created a thread with this id")
                 continue
             for branch, version in thread.heads.items():
                 if writing.view.head_version(thread.lsn, branch) != version:

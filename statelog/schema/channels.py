@@ -156,7 +156,7 @@ def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Redu
         function = getattr(candidate, "__qualname__", repr(candidate))
         message = (
             f"{schema_name}.{name}: {function} is not a reducer:"
-            " a reducer takes two arguments, the value there and the write"
+            " a reducer takes two arguments, the current value and the write"
         )
         raise SchemaError(message, schema=schema_name, channel=name)
     return reducer

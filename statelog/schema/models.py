@@ -202,7 +202,7 @@ class ModelCheck:
 
     def _dump(self, adapter: pydantic.TypeAdapter[list[Any]], accepted: list[Any], *, is_partial: bool) -> object:
         if is_partial and dataclasses.is_dataclass(accepted[0]):
-            reason = f"a dataclass does not know which fields to {self._reducer}: use a model"
+            reason = f"a dataclass does not record which fields were set, which {self._reducer} needs: use a model"
             raise self._error([(self._channel, reason)])
         is_deep = is_partial and self._reducer == "deep_merge"
         try:
@@ -213,7 +213,7 @@ class ModelCheck:
             written = adapter.dump_python(accepted, exclude_unset=True, **_DUMP_OPTIONS)[0]
         except (TypeError, ValueError) as error:
             # A user's serializer has failed, or a set contains models, which would become unhashable dicts.
-            raise self._error([(self._channel, f"cannot be made plain: {error}")]) from error
+            raise self._error([(self._channel, f"cannot be converted to plain data: {error}")]) from error
         is_dict = isinstance(dumped, dict)
         return {key: dumped[key] for key in written} if is_dict else dumped
 

@@ -84,7 +84,7 @@ class RememberedSchema(NamedTuple):
             return None
         name, _, number = spec.rpartition(":")
         if not name or not (number.isascii() and number.isdigit()) or number.startswith("0"):
-            message = f"a thread has stored {spec!r:.80} as its schema, which is not a name and a version"
+            message = f"the stored schema of a thread must be a name and a version, not {spec!r:.80}"
             raise CorruptionError(message)
         return RememberedSchema(name, int(number))
 
@@ -299,8 +299,8 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
         changes = ", ".join(f"{name}: -{stored[name]} +{specs[name]}" for name in differing)
         hint = "" if lineage is None else f"; changed reducers need a version other than {declared}"
         message = (
-            f"thread {thread_id!r}: the schema's reducers differ from those remembered"
-            f" (- remembered, + given): {changes}{hint}"
+            f"thread {thread_id!r}: the schema's reducers differ from the stored ones"
+            f" (- stored, + given): {changes}{hint}"
         )
         raise SchemaError(message, thread=thread_id, stored=dict(stored), given=specs)
     return {name: spec for name, spec in specs.items() if stored.get(name) != spec}

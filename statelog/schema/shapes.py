@@ -498,7 +498,7 @@ class _Record:
         cls = self._cls
         if self._is_class and isinstance(value, cls):
             if type(value) is not cls:
-                raise MisfitError(path, f"{full_name(type(value))} would come back as {full_name(cls)}")
+                raise MisfitError(path, f"{full_name(type(value))} would be read back as {full_name(cls)}")
             return {name: getattr(value, name) for name in self._names if hasattr(value, name)}
         if not isinstance(value, dict):
             raise _refuse(path, value, f"an instance of {full_name(cls)}" if self._is_class else "a dict")

@@ -103,7 +103,7 @@ class Versioned(SchemaLineage, Written[S, W]):
             version: the version that the step starts from, from 1 to one less than the declared version.
 
         Raises:
-            UsageError: the step is registered already, or `version` is out of range.
+            UsageError: the step is already registered, or `version` is out of range.
         """
         self._check_free(version)
 
@@ -130,7 +130,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         def change(channels: Channels) -> None:
             if channels.has(channel):
                 if channels.has(name):
-                    message = f"the state has channel {channel!r} and channel {name!r}"
+                    message = f"channel {channel!r} cannot be renamed to {name!r}, because the state has both"
                     raise ValueError(message)
                 channels.move(channel, name)
 
@@ -177,11 +177,11 @@ class Versioned(SchemaLineage, Written[S, W]):
         _check_number("version", version, SCHEMA_VERSION_MAX)
         what = f"schema {self.name!r}: the step from version {version}"
         if version >= self.version:
-            message = f"{what} leads beyond version {self.version}, which is the declared version"
+            message = f"{what} leads beyond the declared version, {self.version}"
             raise UsageError(message, argument="version", value=version)
         for each in self._steps.get(version, ()):
             if names is None or not each.names or each.names & names:
-                message = f"{what} is registered already"
+                message = f"{what} is already registered"
                 raise UsageError(message, argument="version", value=version)
 
     @property
@@ -286,7 +286,7 @@ def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any
         raise TypeError(message)
     for name in result:
         if not isinstance(name, str) or not name or name.startswith(OWN_CHANNELS):
-            message = f"a step must return a dict by names of channels, and {name!r:.80} is not one"
+            message = f"a step must return a dict whose keys are channel names, and {name!r:.80} is not one"
             raise ValueError(message)
     return result
 

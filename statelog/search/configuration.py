@@ -30,8 +30,8 @@ class Configuration:
     """The configuration of the index: the places to index, and the tokenizer.
 
     Args:
-        include: patterns of places to index. An empty list means all places.
-        exclude: patterns of places to leave out.
+        include: place patterns to index. An empty list means all places.
+        exclude: place patterns to leave out.
         tokenizer: the tokenizer of FTS5, one of `TOKENIZERS`.
 
     Raises:
@@ -79,7 +79,7 @@ class Configuration:
 
 def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, list | tuple) or len(given) > PATTERNS_MAX:
-        message = f"{argument} must be a list of at most {PATTERNS_MAX} patterns of places, not {given!r:.80}"
+        message = f"{argument} must be a list of at most {PATTERNS_MAX} place patterns, not {given!r:.80}"
         raise UsageError(message, argument=argument, value=given)
     return tuple(given)
 

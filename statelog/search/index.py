@@ -327,7 +327,7 @@ class Index:
         self._file = wanted["file"]
         with self._engine.read() as view:
             if _chain_at(view, meta["cursor"]) != meta["chain"]:
-                raise _StaleError("it belongs to another history of this store")
+                raise _StaleError("it was built from a different history of this store")
 
     def _identity(self, configuration: Configuration) -> dict[str, Any]:
         file = self._engine.store_file.lmdb_file
@@ -562,8 +562,8 @@ def _source(kind: int, thread: int, branch: int, path: str) -> TextSource:
 
 
 _REASONS = {
-    "format": "another release of statelog created it",
-    "store": "it belongs to another store",
+    "format": "a different release of statelog created it",
+    "store": "it was built from a different store",
     "file": "the file of the store was replaced",
     "configuration": "configure_search was called",
 }

@@ -52,7 +52,7 @@ class PlacePattern(NamedTuple):
 def parse_place(argument: str, pattern: object) -> PlacePattern:
     """Parse a pattern of places. Raises UsageError. Facts: argument, value."""
     if not isinstance(pattern, str) or not pattern:
-        message = f"{argument} must be a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
+        message = f"{argument} must be a place pattern, such as 'messages' or 'board:notes/**', not {pattern!r}"
         raise UsageError(message, argument=argument, value=pattern)
     prefix, colon, name = pattern.partition(":")
     kind = _KINDS.get(prefix) if colon else None

@@ -313,7 +313,7 @@ def opened_for_filling(
         with _full_if_short(descriptor):
             yield target
     except lmdb.MapFullError as error:  # This cannot happen, because the new file has no free pages.
-        raise StorageError(f"{file.path} does not fit into its own size", path=str(file.path)) from error
+        raise StorageError(f"{file.path} does not fit into a new file of its own size", path=str(file.path)) from error
     finally:
         target.close()
 

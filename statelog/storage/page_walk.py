@@ -132,7 +132,7 @@ class PageWalk:
         if not self.problems:
             lost = self._seen.find(0)
             if lost >= 0:
-                self._add("E3", "", lost, f"in no tree and not free, like {self._seen.count(0) - 1} more pages")
+                self._add("E3", "", lost, f"neither in a tree nor free, like {self._seen.count(0) - 1} more pages")
 
     def data(self, page: int, at: int, size_bytes: int) -> bytes:
         """Return bytes of a page, or of consecutive pages."""
@@ -149,7 +149,7 @@ class PageWalk:
             self._add("E3", tree, number, f"not one of the {self._meta.last_page + 1} pages of the file")
             return False
         if self._seen.find(1, number, number + count) >= 0:
-            self._add("E3", tree, number, "in use or free already")
+            self._add("E3", tree, number, "already in use or free")
             return False
         self._seen[number : number + count] = b"\1" * count
         return True
@@ -237,7 +237,7 @@ class PageWalk:
     def _note_table(self, tree: str, number: int, node: PageNode) -> None:
         name = self.data(number, node.key_at, node.key_size).decode(errors="replace")
         if tree != MAIN or name in self.trees:
-            self._add("E2", tree, number, "a table's record in a place where no table can be")
+            self._add("E2", tree, number, "the record of a table in a tree that cannot have tables")
             return
         self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
 
@@ -260,12 +260,12 @@ class PageWalk:
         """Mark the pages that one commit has freed. `data` has a count, then the page numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
-            self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")
+            self._add("E3", FREE_LIST, leaf, f"a list of {count} free pages cannot have {len(data)} bytes")
             return
         before = self._meta.last_page + 1
         for number in struct.unpack_from(f"={count}Q", data, _NUMBER.size):
             if number >= before:
-                self._add("E3", FREE_LIST, leaf, f"page {number} after page {before}")
+                self._add("E3", FREE_LIST, leaf, f"its free pages are out of order: {number} follows {before}")
                 return
             if not self._take(FREE_LIST, number, 1):
                 return

@@ -235,7 +235,7 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
     if not slots and is_of_older_build(descriptor):
         raise older_error(path)
     if not slots:
-        raise misfit_error(path, "its journal is damaged, or from another time")
+        raise misfit_error(path, "its journal is damaged, or belongs to a different session")
     slot = slots[0]
     if any(find_groups(descriptor, slot.session, slot.epoch + 2)):
         raise misfit_error(path, "a slot of its journal is damaged")

@@ -300,7 +300,7 @@ class StoreFile:
             return
         if not file.write_lock.acquire(timeout=file.lock_timeout_s):
             message = (
-                f"{self.path} was compacted, and a commit of this process has not ended: {file.lock_timeout_s:g} s"
+                f"{self.path} was compacted, but a commit of this process did not end within {file.lock_timeout_s:g} s"
             )
             raise StoreLockedError(message, path=str(self.path), timeout_s=file.lock_timeout_s)
         try:

@@ -85,6 +85,6 @@ def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[C
     found = list(checkpoints)
     for checkpoint in found:
         if not isinstance(checkpoint, Checkpoint):
-            message = f"{argument} must be checkpoints, not {checkpoint!r}"
+            message = f"{argument} must be a list of checkpoints; one item is {checkpoint!r}"
             raise UsageError(message, argument=argument, value=checkpoint)
     return found

@@ -642,7 +642,7 @@ def attempt_claim(
     check_seconds("wait_s", wait_s, is_zero_allowed=True)
     _check_attempts(max_attempts, dead, rights)
     if not isinstance(unless, Sequence):
-        message = f"unless must be a list of prefixes of keys, not {unless!r}"
+        message = f"unless must be a list of key prefixes, not {unless!r}"
         raise UsageError(message, argument="unless", value=unless)
     shunned = (unless,) if isinstance(unless, str) else tuple(unless)
     for each in shunned:

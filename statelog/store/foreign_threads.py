@@ -39,8 +39,8 @@ def check_not_foreign(thread_id: str) -> None:
     """Raise UsageError if a thread with this id must not have a versioned schema."""
     if is_foreign_id(thread_id):
         message = (
-            f"thread {thread_id!r} belongs to the library or to one of its adapters, by its id:"
-            " a schema with a version is for threads of your own"
+            f"thread {thread_id!r} has an id that is reserved for the library or one of its adapters:"
+            " use a schema with a version only for your own threads"
         )
         raise UsageError(message, argument="thread id", thread=thread_id)
 

@@ -30,7 +30,7 @@ def check_guard(guard: object, *, read_only: bool) -> None:
         message = f"guard must be a statelog.Guard, not {type(guard).__name__}"
         raise UsageError(message, argument="guard")
     if read_only and not guard.on_read:
-        message = "this store is opened for reading only, and the guard has no checks of reads (on_read=)"
+        message = "this store is open read-only, and the guard has no read checks (on_read=)"
         raise GuardError(message)
 
 

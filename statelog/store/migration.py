@@ -127,7 +127,7 @@ def migrate_ahead(
         channel = min(made.ignored)
         message = (
             f"channel {channel!r} would be lost: no step has read or removed it, so thread {thread_id!r} may have"
-            " another schema. If it has this one, let the step remove the channel: state.pop(...)"
+            " a different schema. If it has this schema, remove the channel in the step: state.pop(...)"
         )
         raise MigrationError(message, thread=thread_id, channel=channel)
     return 0 if made is None else made.size_bytes

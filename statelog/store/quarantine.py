@@ -151,5 +151,5 @@ def _released(value: Any, path: Path, place: QuarantinedPlace) -> Any:
 
 
 def _changed(place: QuarantinedPlace) -> ConflictError:
-    message = "another value is at this place now: call Store.quarantined again"
+    message = "a different value is now at this place: call Store.quarantined again"
     return ConflictError(message, thread=place.thread, key=place.key, path=place.path)

@@ -60,7 +60,7 @@ def read_head(data: memoryview, lsn: int) -> RecordHead:
     thread = cbor.decode(body[first : ends[0]]) if ends else None
     branch = cbor.decode(body[ends[0] : ends[1]]) if is_kept and len(ends) > 1 else None
     if not isinstance(thread, int) or (is_kept and not isinstance(branch, int)):
-        message = f"record {lsn}: its body names no thread"
+        message = f"record {lsn}: its body does not name a thread"
         raise CorruptionError(message, lsn=lsn)
     return RecordHead(thread, branch, parts.node_count)
 

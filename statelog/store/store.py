@@ -654,7 +654,7 @@ class Store(Threads, OldStoreNames):
 
         check_progress(progress)
         if self._engine.remote is not None:
-            message = "a store of a fleet keeps the key that it was created with"
+            message = "the key of a store in a fleet cannot be changed"
             raise UsageError(message, path=str(self.path))
         return compaction.rekey(self._engine, as_store_key(key), progress=progress)
 

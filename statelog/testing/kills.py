@@ -267,7 +267,7 @@ def _look_at_end(killing: _Killing) -> None:
         if time.monotonic() - begun > _OPEN_S_MAX:
             report.blame("opening the store had to wait for a lock of a dead process")
         if report.readers_left:
-            report.blame(f"{report.readers_left} reader slots are still taken by the dead")
+            report.blame(f"dead processes still hold {report.readers_left} reader slots")
         if report.readers_max > _READERS_MAX:
             report.blame(f"the reader table grew to {report.readers_max}")
         for problem in store.verify().problems[:_BAD_MAX]:
@@ -275,7 +275,7 @@ def _look_at_end(killing: _Killing) -> None:
         lsns = [record.lsn for record in store.log()]
         report.records = len(lsns)
         if lsns != list(range(1, len(lsns) + 1)):
-            report.blame("LSNs are not dense")
+            report.blame("LSNs have gaps")
         for number, acknowledged in enumerate(killing.acknowledged):
             _look_at_writer(store, number, acknowledged, report)
 

@@ -119,7 +119,7 @@ def test_a_watch_reports_changes_of_another_process_until_ctrl_c(start, shared):
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["--after", "99-abc"], 2, "another history"),
+        (["--after", "99-abc"], 2, "a different history"),
         (["--after", 99], 2, "no record 99"),
         (["--after", "x"], 2, "not a cursor"),
         (["a//b"], 2, "empty segment"),

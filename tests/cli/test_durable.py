@@ -134,7 +134,13 @@ def test_runs_are_selected_by_status_and_limited(run, trips):
 def test_a_store_without_runs_is_reported(run, path):
     statelog.open(path).close()
     said = [run(command, "ls", path).out for command in GROUPS]
-    assert said == ["no runs\n", "no gates wait\n", "no queues: no run waits\n", "no messages\n", "no schedules\n"]
+    assert said == [
+        "no runs\n",
+        "no gates are waiting\n",
+        "no queues: no runs are waiting\n",
+        "no messages\n",
+        "no schedules\n",
+    ]
     assert [run(command, "ls", path, "--json").out for command in GROUPS] == [""] * 5
 
 
@@ -294,7 +300,7 @@ def test_open_runs_that_differ_are_named_with_both_calls(run, trips):
     assert (answer.code, sorted(json.loads(answer.err)["facts"]["runs"])) == (13, ["c-1", "evt-1"])
     assert differs["c-1"] == ("NotFoundError", "run 'c-1' belongs to workflow 'chat', which was not passed")
     kind, error = differs["evt-1"]
-    assert (kind, "this code calls it with other arguments" in error) == ("NondeterminismError", True)
+    assert (kind, "this code calls it with different arguments" in error) == ("NondeterminismError", True)
     assert "2 of 2 open runs could not continue with other" in run("runs", "check", trips, "other").err
 
 
@@ -342,7 +348,7 @@ def test_waiting_gates_are_listed(run, trips):
     assert lines[1].startswith("evt-1/4  approve")
     found = run("gates", "ls", trips, "--run", "evt-1", "--json").document
     assert (found["id"], found["status"], found["due"]) == ("evt-1/4", "pending", None)
-    assert run("gates", "ls", trips, "--run", "c-1").out == "no gates wait\n"
+    assert run("gates", "ls", trips, "--run", "c-1").out == "no gates are waiting\n"
 
 
 def test_the_end_of_a_gates_wait_is_shown_before_its_beginning(run, path):
@@ -357,7 +363,7 @@ def test_the_end_of_a_gates_wait_is_shown_before_its_beginning(run, path):
 def test_an_answer_is_kept_with_its_author(run, trips):
     made = run("gates", "answer", trips, "evt-1/4", "--reject", "--by", "ann", "--json").document
     assert (made["status"], made["approved"], made["by"]) == ("answered", False, "ann")
-    assert run("gates", "ls", trips).out == "no gates wait\n"
+    assert run("gates", "ls", trips).out == "no gates are waiting\n"
     assert "rejected by ann" in run("gates", "ls", trips, "--all").out
 
 
@@ -411,7 +417,7 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
     monkeypatch.setenv("TRIPS_SECRET", SECRET)
     how = ["--url", "https://example.org/hook", "--secret-env", "TRIPS_SECRET"]
     answer = run("outbox", "deliver", trips, *how, "--topic", "trip/*", "--topic", "gate/*")
-    assert answer.out == "1 message sent, 0 refused; 1 wait, 0 were parked now\n"
+    assert answer.out == "1 message sent, 0 refused; 1 waiting, 0 newly parked\n"
     found = run("outbox", "deliver", trips, *how, "--json").document
     assert found == {"sent": 1, "refused": 0, "parked": 0, "waiting": 0, "due": None}
     assert given == [
@@ -558,7 +564,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "cancel", "none"], 3, "no run 'none'"),
         (["runs", "fork", "none", "--at", "0", "--id", "b"], 3, "no run 'none'"),
         (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
-        (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "a run 'c-1' already exists"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "run 'c-1' already exists"),
         (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
         (
             ["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0"],
@@ -577,7 +583,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "start", "flows:search", "--kwargs", '{"queue": 1}'], 2, "an option of `start`"),
         (["runs", "start", "flows:search", "1", "--debounce", "5"], 2, "dedup_key"),
         (["runs", "start", "flows:search", "1", "--priority", "999"], 2, "priority"),
-        (["runs", "start", "flows:trip", '"Oslo"', "--id", "evt-1"], 4, "other arguments"),
+        (["runs", "start", "flows:trip", '"Oslo"', "--id", "evt-1"], 4, "different arguments"),
         (["runs", "start", "flows:trip", "--id", "evt-8"], 2, "missing a required argument"),
         (["runs", "send", "none", "1"], 3, "no run 'none'"),
         (["runs", "send", "c-1", "hello"], 2, "the message is not valid JSON"),
@@ -586,7 +592,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["schedules", "pause", "none"], 3, "no schedule 'none'"),
         (["schedules", "resume", "none"], 3, "no schedule 'none'"),
         (["schedules", "rm", "none"], 3, "no schedule 'none'"),
-        (["outbox", "redeliver", "evt-1", "none"], 3, "no parked message 'none'"),
+        (["outbox", "redeliver", "evt-1", "none"], 3, "no parked message at 'none'"),
         (["gates", "ls", "--run", "none"], 3, "no run 'none'"),
         (["gates", "answer", "evt-1/4"], 2, "--approve or --reject"),
         (["gates", "answer", "evt-1/9", "--approve"], 3, "no gate 'evt-1/9'"),

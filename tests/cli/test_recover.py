@@ -74,7 +74,7 @@ def test_a_damaged_journal_is_kept_under_another_name(run, killed):
     aside = killed.with_name("agent.state-journal-aside")
     answer = run("recover", killed, "--without-journal")
     assert answer.code == 0
-    assert f"the journal is now {aside}: it has " in " ".join(answer.out.split())
+    assert f"the journal was moved to {aside}: it has " in " ".join(answer.out.split())
     assert aside.read_bytes() == journal
     assert not journal_path(killed).exists()
 

@@ -33,7 +33,7 @@ def test_a_child_that_ends_without_a_word_is_an_internal_error(state, monkeypatc
         return forks.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=errors, text=True)
 
     monkeypatch.setattr(child_report, "start_module", start)
-    with pytest.raises(ChildError, match="verifying ended with 1: out of luck") as raised:
+    with pytest.raises(ChildError, match="the verifying process exited with status 1: out of luck") as raised:
         verify_in_child(state, deep=True, progress=lambda _done, _whole: None)
     assert raised.value.exit_code == INTERNAL
 

@@ -211,7 +211,7 @@ def test_identity_by_completion_order_is_detected(tmp_path, monkeypatch, is_wron
         crash_everywhere(two, directory=tmp_path)
         return
     monkeypatch.setattr(Run, "start", by_completion)
-    with pytest.raises(AssertionError, match="with other arguments"):
+    with pytest.raises(AssertionError, match="with different arguments"):
         crash_everywhere(two, how=["kill"], directory=tmp_path)
 
 

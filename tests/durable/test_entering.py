@@ -170,7 +170,7 @@ def test_an_exception_is_raised_unchanged_with_a_note_if_the_run_cannot_record_i
 
         with pytest.raises(KeyError, match="mine") as caught:
             await unrecordable()
-        assert "RunNotFoundError was raised, too" in caught.value.__notes__[0]
+        assert "RunNotFoundError was also raised" in caught.value.__notes__[0]
 
     in_store(tmp_path, work)
 

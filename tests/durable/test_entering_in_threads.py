@@ -192,7 +192,7 @@ def test_a_run_that_is_cancelled_ends_its_block(store):
 
 
 def test_a_long_wait_ends_the_block_and_entering_the_run_later_continues_it(store):
-    with pytest.raises(ConflictError, match="waits too long"), durable.entered(store, "r") as run:
+    with pytest.raises(ConflictError, match="cannot wait that long"), durable.entered(store, "r") as run:
         run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=3600)), fail)
     assert status(store) == "suspended"
     with pytest.raises(ConflictError), durable.entered(store, "r"):
@@ -217,7 +217,7 @@ def test_a_parked_run_or_a_run_of_another_workflow_cannot_be_entered(store):
         return run.recv()
 
     durable.run(store, other, id="r")
-    with pytest.raises(ConflictError, match="another workflow"):
+    with pytest.raises(ConflictError, match="a different workflow"):
         doubled(store, 1)
     assert CALLS == []
 
@@ -244,7 +244,7 @@ def test_an_exception_is_raised_unchanged_with_a_note_if_the_run_cannot_record_i
     with statelog.open(tmp_path / "b.state") as store:
         with pytest.raises(DeclinedError, match="mine") as caught:
             enter(store, body)
-        assert "Error was raised, too" in caught.value.__notes__[0]
+        assert "Error was also raised" in caught.value.__notes__[0]
 
 
 def test_a_step_called_after_the_end_of_its_block_is_refused(store):

@@ -57,9 +57,9 @@ def test_the_same_id_is_the_same_run(store):
 def test_the_same_id_with_other_arguments_workflow_or_thread_is_refused(store):
     """D1."""
     durable.run(store, three, "a", id="evt-1")
-    with pytest.raises(ConflictError, match="other arguments"):
+    with pytest.raises(ConflictError, match="different arguments"):
         durable.run(store, three, "b", id="evt-1")
-    with pytest.raises(ConflictError, match="other workflow"):
+    with pytest.raises(ConflictError, match="a different workflow"):
         durable.run(store, chat, "a", id="evt-1")
     with pytest.raises(ConflictError, match="thread"):
         durable.run(store, three, "a", id="evt-1", thread="other")

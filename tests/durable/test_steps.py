@@ -280,7 +280,7 @@ def test_a_step_that_exceeds_its_timeout_fails(store):
 
 
 def test_current_step_outside_a_step_raises():
-    with pytest.raises(UsageError, match="no step"):
+    with pytest.raises(UsageError, match="outside of a step"):
         durable.current_step()
 
 

@@ -300,7 +300,7 @@ def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path,
         (b"no json", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "not a CloudEvents"),
-        (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "not an event of Slack"),
+        (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "not a Slack event"),
         (b'{"specversion": "1.0", "id": "1", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "no text"),
         (b'{"specversion": "1.0", "id": 1, "source": "/s", "data": {}}', "no id"),
         (

@@ -40,7 +40,7 @@ def test_a_missing_bucket_is_not_treated_as_empty(buckets, request_name):
 @pytest.mark.parametrize("request_name", EVERY)
 def test_refused_credentials_raise_access_error(buckets, request_name):
     archive = open_archive("s3://refused/agents", **buckets)
-    with pytest.raises(AccessError, match="credentials were refused") as caught:
+    with pytest.raises(AccessError, match="credentials were rejected") as caught:
         requests_of(archive)[request_name]()
     assert caught.value.url == "s3://refused/agents"
     assert "403" in str(caught.value)

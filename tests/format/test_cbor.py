@@ -372,7 +372,7 @@ def test_a_codec_for_a_native_type_is_refused():
 def test_a_name_or_type_is_given_once():
     cbor.register_codec(Money, name="money", encode=encode_money, decode=decode_money)  # again: harmless
     for kind, name in ((Other, "money"), (Money, "cash")):
-        with pytest.raises(UsageError, match="taken"):
+        with pytest.raises(UsageError, match="already registered"):
             cbor.register_codec(kind, name=name, encode=encode_money, decode=decode_money)
 
 

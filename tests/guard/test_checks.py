@@ -752,7 +752,7 @@ def test_a_read_only_store_checks_reads(filled):
 
 
 def test_a_guard_without_checks_of_reads_is_refused_by_a_read_only_store(filled):
-    with pytest.raises(GuardError, match="no checks of reads"):
+    with pytest.raises(GuardError, match="no read checks"):
         statelog.open(filled / "agent.state", read_only=True, guard=Guard(on_write=[guard.injection]))
 
 

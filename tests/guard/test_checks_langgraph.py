@@ -152,7 +152,7 @@ def test_a_value_reported_only_as_a_whole_is_refused(tmp_path):
     def check(value, _where):
         return guard.quarantine("many") if isinstance(value, list) and len(value) > 3 else guard.allow()
 
-    with opened(tmp_path, check) as store, pytest.raises(CheckError, match="only be hidden as a whole"):
+    with opened(tmp_path, check) as store, pytest.raises(CheckError, match="be hidden only as a whole"):
         compiled(StatelogSaver(store), tool).invoke({"messages": []}, CONFIG)
 
 

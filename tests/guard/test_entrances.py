@@ -860,7 +860,7 @@ def test_every_class_of_writes_defines_its_redaction():
 def test_a_store_that_had_a_guard_is_not_written_without_one(tmp_path):
     path = tmp_path / "agent.state"
     opened(path).close()
-    with pytest.raises(GuardError, match="was opened with a guard before"):
+    with pytest.raises(GuardError, match="was previously opened with a guard"):
         statelog.open(path)
     with statelog.open(path, read_only=True) as store:
         assert list(store.threads()) == []
@@ -886,7 +886,7 @@ def test_an_import_of_a_writer_that_has_the_store_open_is_stopped_by_the_first_g
         source.export(stream, threads=threads)
     with statelog.open(tmp_path / "agent.state") as before:
         opened(tmp_path / "agent.state").close()
-        with pytest.raises(GuardError, match="was opened with a guard before"):
+        with pytest.raises(GuardError, match="was previously opened with a guard"):
             before.import_(io.BytesIO(stream.getvalue()))
         assert list(before.threads()) == []
 

@@ -120,10 +120,10 @@ def test_moved_repeated_and_missing_frames_are_detected(split):
 
 def test_bytes_after_the_end_are_detected():
     reader, _frames = read(write([]) + b"x")
-    with pytest.raises(CorruptionError, match="continues beyond its end"):
+    with pytest.raises(CorruptionError, match="is followed by further data"):
         reader.following()
     reader, _frames = read(write([]) + b"x")
-    with pytest.raises(CorruptionError, match="continues beyond its end"):
+    with pytest.raises(CorruptionError, match="is followed by further data"):
         reader.check_end()
 
 

@@ -149,32 +149,32 @@ def test_control_a_correct_forged_log_is_accepted(forge_log, open_store, take):
         ((11, cbor.encode([0, [1] * 1025]), (), 0), "field 1"),
         ((11, cbor.encode([0, [1 << 62, 1 << 62]]), (), 0), "field 1"),
         ((11, cbor.encode([0, [1]]), (), 0), "it removes record 1, of a type that retention keeps"),
-        ((11, cbor.encode([0, [99]]), (), 0), "it removes record 99, which is not before it"),
+        ((11, cbor.encode([0, [99]]), (), 0), "it removes record 99, which is not an earlier record"),
         ((10, b"\x80", (), 0), "0 fields instead of 14"),
-        ((9, cbor.encode([1, 1, []]), (), 0), "thread 1 lends to thread 1"),
-        ((9, cbor.encode([1, 2, []]), (), 0), "thread 2 lends to thread 1"),
-        ((9, cbor.encode([0, 1, []]), (), 0), "thread 1 lends to thread 0"),
+        ((9, cbor.encode([1, 1, []]), (), 0), "thread 1 cannot lend nodes to thread 1"),
+        ((9, cbor.encode([1, 2, []]), (), 0), "thread 2 cannot lend nodes to thread 1"),
+        ((9, cbor.encode([0, 1, []]), (), 0), "thread 1 cannot lend nodes to thread 0"),
         ((9, cbor.encode([1, 2, [-1]]), (), 0), "field 2"),
         ((9, cbor.encode([1, 2]), (), 0), "2 fields"),
         ((7, cbor.encode([1, bytes(20), False]), (), 0), "field 2"),
         ((1, thread_body(), (), 8), "flags 0x0008"),
         ((1, thread_body(), (), FLAG_VACUUMED), "flags 0x0002"),
         ((1, b"\xa0", (), 0), "not an array"),
-        ((1, b"\x82\x61t", (), 0), "not a CBOR item"),
-        ((1, b"\x82\x61t\xa0\x00", (), 0), "not a CBOR item"),
+        ((1, b"\x82\x61t", (), 0), "invalid CBOR item"),
+        ((1, b"\x82\x61t\xa0\x00", (), 0), "invalid CBOR item"),
         ((1, cbor.encode(["u"]), (), 0), "1 fields instead of 2"),
         ((1, cbor.encode(["", {}]), (), 0), "field 0"),
         ((1, cbor.encode(["u" * 401, {}]), (), 0), "field 0"),
         ((1, cbor.encode(["u", {"c": 1}]), (), 0), "field 1"),
         ((1, cbor.encode(["u", {"c" * 256: "add"}]), (), 0), "field 1"),
-        ((1, thread_body("t"), (), 0), "begins again"),
+        ((1, thread_body("t"), (), 0), "thread 't' already exists"),
         ((8, cbor.encode([0, {}]), (), 0), "field 0"),
         ((8, cbor.encode([0, {"keep": 1}, "*"]), (), 0), "field 1"),
         ((8, cbor.encode([0, {}, "*" * 401]), (), 0), "field 2"),
         ((8, cbor.encode([0, {}, bytes(19)]), (), 0), "field 2"),
         ((8, cbor.encode([0, {}, "u"]), (), 0), "does not fit type 8"),
         ((8, cbor.encode([1, {}, "*"]), (), 0), "field 0"),
-        ((4, cbor.encode([1, 2, "b", 0, 0]), (), 0), "does not come next"),
+        ((4, cbor.encode([1, 2, "b", 0, 0]), (), 0), "is out of order"),
         ((4, cbor.encode([7, 1, "b", 0, 0]), (), 0), "no thread 7"),
         ((4, cbor.encode([1, 1, "b", -1, 0]), (), 0), "field 3"),
         ((5, cbor.encode([1, [1]]), (), 0), "field 1"),
@@ -184,10 +184,10 @@ def test_control_a_correct_forged_log_is_accepted(forge_log, open_store, take):
         ((8, cbor.encode([1, {"keep_last": [1]}]), (), 0), "field 1"),
         ((8, cbor.encode([1, {"other": 1}]), (), 0), "field 1"),
         ((2, checkpoint_body(ROOT_ROW.digest, thread=5), (ROOT_ROW,), 0), "no thread 5"),
-        ((2, checkpoint_body(ROOT_ROW.digest, branch=1), (ROOT_ROW,), 0), "does not come next"),
+        ((2, checkpoint_body(ROOT_ROW.digest, branch=1), (ROOT_ROW,), 0), "is out of order"),
         ((2, checkpoint_body(ROOT_ROW.digest, version=2**32 - 1), (ROOT_ROW,), 0), "field 2"),
-        ((2, checkpoint_body(ROOT_ROW.digest, depth=3), (ROOT_ROW,), 0), "depth does not fit"),
-        ((2, checkpoint_body(ROOT_ROW.digest, parent_branch=0), (ROOT_ROW,), 0), "half of its parent"),
+        ((2, checkpoint_body(ROOT_ROW.digest, depth=3), (ROOT_ROW,), 0), "depth does not match"),
+        ((2, checkpoint_body(ROOT_ROW.digest, parent_branch=0), (ROOT_ROW,), 0), "does not name its parent in full"),
         (
             (
                 2,
@@ -225,10 +225,10 @@ LIST_ROOT = b"\x00\x01\x00\x01"
     [
         ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "does not match its digest"),
         ([NodeRow(7, bytes(20), b"\x01", 1)], "damaged node table"),
-        ([node_row(LEAF, b"\x18\x01")], "not a CBOR item"),
+        ([node_row(LEAF, b"\x18\x01")], "invalid CBOR item"),
         ([node_row(LEAF, b"\x01", b"\x00\x00")], "locators"),
         ([node_row(PIECE, b"p", b"\x00\x00")], "bytes of locators"),
-        ([node_row(PIECE, b"p" * 20_000)], "a piece of 20000 bytes"),
+        ([node_row(PIECE, b"p" * 20_000)], "a piece must not have 20000 bytes"),
         ([node_row(ROOT, LIST_ROOT)], "damaged"),
         ([node_row(ROOT, b"\x09\x00\x00\x00")], "damaged"),
         ([node_row(ROOT, LIST_ROOT + b"\xfc" + bytes(20))], "damaged|locators"),
@@ -341,7 +341,7 @@ def test_millions_of_vacuumed_nodes_allocate_no_memory(forge, open_store, take, 
     "item", [b"\x9a\xff\xff\xff\xff", b"\xba\xff\xff\xff\xff", b"\x5b" + b"\xff" * 8], ids=bytes.hex
 )
 def test_a_claimed_count_in_a_body_allocates_no_memory(forge_log, refused, item):
-    refused(forge_log((1, b"\x82\x61t" + item, (), 0)), "not a CBOR item")
+    refused(forge_log((1, b"\x82\x61t" + item, (), 0)), "invalid CBOR item")
 
 
 @pytest.mark.slow
@@ -358,11 +358,11 @@ def test_a_long_array_instead_of_a_body_is_not_split(forge_log, refused):
 def test_nodes_without_an_event_do_not_accumulate(forge, refused, piece, monkeypatch):
     monkeypatch.setattr("statelog.portable.thread_import._GROUP_SIZE_BYTES_MAX", 1_000_000)
     leaf = piece(NODE, encode_node(LEAF, cbor.encode("x" * 50_000), ()))
-    refused(forge(THREADS, [leaf] * 100), "bytes of nodes for one event")
+    refused(forge(THREADS, [leaf] * 100), "bytes of nodes are too many for one event")
 
 
 def test_a_deeply_nested_value_is_refused(forge_log, refused):
-    refused(forge_log((1, b"\x82\x61t" + b"\x81" * 100_000 + b"\x00", (), 0)), "not a CBOR item")
+    refused(forge_log((1, b"\x82\x61t" + b"\x81" * 100_000 + b"\x00", (), 0)), "invalid CBOR item")
 
 
 # --- exports of threads --------------------------------------------------------------
@@ -384,15 +384,15 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
     [
         ([(EVENT, b"\x00")], "not an array"),
         ([(EVENT, b"\x80")], "unknown type"),
-        ([(EVENT, event(1, "t", {}, thread=1))], "does not come next"),
+        ([(EVENT, event(1, "t", {}, thread=1))], "is out of order"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(1, "t", {}, thread=1))], "begins twice"),
         ([(EVENT, event(5, {}, thread=0))], "has not begun yet"),
         ([(EVENT, event(1, "t", {}, time_us=2**61))], "time"),
-        ([(EVENT, event(1, "t", {}, lsn=0))], "LSN 0"),
+        ([(EVENT, event(1, "t", {}, lsn=0))], "an invalid LSN or time: 0, "),
         ([(EVENT, event(1, "t", {})), (EVENT, event(2, *checkpoint()))], "is not in the stream yet"),
         ([(NODE, b"")], "without content"),
-        ([(NODE, b"\x01\x05\x01")], "a content of 5 bytes"),
-        ([(NODE, b"\x09\x01\x01")], "node of type 9"),
+        ([(NODE, b"\x01\x05\x01")], "the stated 5 bytes of content"),
+        ([(NODE, b"\x09\x01\x01")], "unknown type 9"),
         ([(NODE, encode_node(LEAF, b"\x18\x01", ()))], "CBOR"),
         ([(NODE, encode_node(ROOT, LIST_ROOT + b"\xfc" + bytes(20), (0,)))], "refers to node 0"),
         ([(NODE, encode_node(LEAF, b"\x01", ()))], "belong to no event"),

@@ -84,7 +84,7 @@ def test_a_thread_is_exported_with_all_its_parts(store, other):
         ([0, 1, 0, 0, None, 0, 0, []], "field 1"),
         ([0, "a", 0, 0, b"short", 0, 0, []], "field 4"),
         ([0, "a", 0, 9, None, 0, 0, []], "what comes later"),
-        ([0, "a", 0, 0, bytes(20), 0, 0, []], "not at the stated place"),
+        ([0, "a", 0, 0, bytes(20), 0, 0, []], "not at the stated location"),
         ([7, "a", 0, 0, None, 0, 0, []], "no thread 7"),
     ],
 )

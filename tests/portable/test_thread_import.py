@@ -318,7 +318,7 @@ def test_a_thread_with_the_same_id_and_another_history_is_a_conflict(rich, open_
     new = open_store()
     fill(new, "one", turns=6)
     before = snapshot(new, "one")
-    with pytest.raises(ConflictError, match="whose record 2 differs") as caught:
+    with pytest.raises(ConflictError, match="but its record 2 differs") as caught:
         take(new, export(rich, threads=["one"]))
     assert caught.value.thread == "one"
     assert snapshot(new, "one") == before

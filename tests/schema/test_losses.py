@@ -136,7 +136,7 @@ def test_set_of_models_cannot_be_made_plain() -> None:
     class Outer(BaseModel):
         inners: set[Inner]
 
-    with pytest.raises(ValidationError, match="cannot be made plain: unhashable") as raised:
+    with pytest.raises(ValidationError, match="cannot be converted to plain data: unhashable") as raised:
         Schema.of(Outer).validate_write("inners", {Inner()})
 
     assert raised.value.facts["path"] == "inners"

@@ -196,7 +196,7 @@ def test_the_index_of_another_store_is_made_anew(path, tmp_path):
     with statelog.open(path) as store:
         hits = store.search("refund")
         assert [hit.text for hit in hits] == ["refund here"]
-        assert hits.notes == ("the text index was rebuilt: it belongs to another store",)
+        assert hits.notes == ("the text index was rebuilt: it was built from a different store",)
 
 
 def test_the_index_of_a_later_state_than_that_of_a_restored_file_is_made_anew(path, tmp_path):
@@ -210,7 +210,7 @@ def test_the_index_of_a_later_state_than_that_of_a_restored_file_is_made_anew(pa
         say(store, "another refund 3", "another refund 4")
         hits = store.search("refund")
         assert sorted(hit.text for hit in hits) == ["another refund 3", "another refund 4", "refund 1"]
-        assert hits.notes == ("the text index was rebuilt: it belongs to another history of this store",)
+        assert hits.notes == ("the text index was rebuilt: it was built from a different history of this store",)
 
 
 def make_more(path, *texts):

@@ -94,7 +94,7 @@ def test_e3_a_page_that_is_in_no_tree_and_not_free_is_named(sample, places, veri
     (count,) = struct.unpack_from("=Q", sample, at)
     problems = verify(changed(sample, at, struct.pack("=Q", count - 1)))
     assert [number for number, _message in problems] == ["E3"]
-    assert "in no tree and not free" in problems[0][1]
+    assert "neither in a tree nor free" in problems[0][1]
 
 
 def test_e2_a_page_written_to_the_place_of_another_is_named(sample, places, verify):

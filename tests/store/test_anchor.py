@@ -536,7 +536,7 @@ def test_a_recomputed_chain_passes_without_an_anchor_and_is_detected_with_one(pa
         with pytest.raises(ForgeryError) as caught:
             store.verify(expect=anchor)
         found = list(store.log())[-1]
-    with pytest.raises(ForgeryError, match="another history") as opened:
+    with pytest.raises(ForgeryError, match="a different history") as opened:
         statelog.open(path, expect=anchor)
     for error in (caught.value, opened.value):
         assert type(error) is ForgeryError

@@ -52,9 +52,9 @@ def test_foreign_threads_are_left_out_of_a_migration_and_refused_by_name(store):
     assert (report.migrated, report.skipped, report.failed) == (1, 1, [])  # The run has no channels of the user.
     assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
     for each in FOREIGN:
-        with pytest.raises(UsageError, match="belongs to"):
+        with pytest.raises(UsageError, match="reserved for the library"):
             store.migrate(research(), threads=each)
-        with pytest.raises(UsageError, match="belongs to"):
+        with pytest.raises(UsageError, match="reserved for the library"):
             store.thread(each, schema=research()).commit({"memories": []})
     assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
 

@@ -38,7 +38,7 @@ def opened(path: Path) -> Iterator[_CheckpointFolder]:
     """
     folder = _CheckpointFolder(path)
     if not folder.names():
-        message = f"{path} is not a folder with checkpoints of Agent Framework"
+        message = f"{path} is not a folder of Agent Framework checkpoints"
         raise FormatError(message, path=str(path))
     yield folder
 
@@ -89,6 +89,6 @@ class _CheckpointFolder:
             WorkflowCheckpoint.from_dict(encoded)  # The object is not needed, but `from_dict` checks the fields.
         odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
         if odd or encoded["checkpoint_id"] != id:
-            message = f"{file} does not contain a checkpoint of that name"
+            message = f"{file} does not contain a checkpoint with that name"
             raise FormatError(message, source=str(file))
         return encoded

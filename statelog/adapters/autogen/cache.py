@@ -89,5 +89,5 @@ def _thread_of(key: str) -> str:
 def _dumped(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    message = f"a value of {type(value).__qualname__} is not JSON"
+    message = f"a value of type {type(value).__qualname__} cannot be stored as JSON"
     raise TypeError(message)

@@ -77,7 +77,7 @@ async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> 
         try:
             await team.load_state(before)
         except Exception as again:  # noqa: BLE001 - the first error is raised instead
-            error.add_note(f"the team's former state could not be restored: {again}")
+            error.add_note(f"the team's previous state could not be restored: {again}")
         raise
 
 

@@ -110,7 +110,7 @@ class _Projects:
         is_new = copy_once(store, what, wanted, held=held, write=write, is_beginning=is_beginning)
         if before:
             self.remarks.append(f"{what} has grown since it was imported: its new entries are added")
-        self.remarks += [f"{each}: the last line was cut off while it was written, and is left out" for each in cut]
+        self.remarks += [f"{each}: skipped the last line, which was cut off while it was being written" for each in cut]
         return is_new
 
 
@@ -203,7 +203,7 @@ def _cut_files(file: Path) -> dict[Path, bytes]:
                 message = f"{each}, line {number}, is not a JSON object"
                 raise FormatError(message, source=str(each), line=number)
     if file in cut and not cut[file].strip():
-        message = f"{file} has no entry: line 1 was cut off while it was written"
+        message = f"{file} has no entries: line 1 was cut off while it was being written"
         raise FormatError(message, source=str(file), line=1)
     return cut
 
@@ -216,7 +216,7 @@ async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[
     subpaths = await store.list_subkeys({"project_key": key["project_key"], "session_id": key["session_id"]})
     found = {each: await store.load({**key, "subpath": each} if each else key) or [] for each in ("", *subpaths)}
     if not found[""]:
-        message = f"{file} has no entry"
+        message = f"{file} has no entries"
         raise FormatError(message, source=str(file))
     return found
 

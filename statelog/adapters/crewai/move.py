@@ -110,7 +110,7 @@ def _waiting_at(what: str, flow: _Flow) -> int | None:
     waiting, _question = flow.pending
     found = [number for number, (_method, digest) in enumerate(flow.saved) if digest == waiting]
     if not found:
-        message = f"{what} waits with a state that it has not saved"
+        message = f"{what} is waiting in a state that was never saved"
         raise FormatError(message, source=what)
     return found[-1]
 

@@ -73,7 +73,9 @@ def _service_of(database: DatabaseCopy) -> DatabaseSessionService | SqliteSessio
     try:
         return DatabaseSessionService(f"sqlite+aiosqlite:///{database.path}")
     except ImportError as error:
-        message = f"this database is read by SQLAlchemy, which is not installed: pip install 'google-adk[db]' ({error})"
+        message = (
+            f"reading this database needs SQLAlchemy, which is not installed: pip install 'google-adk[db]' ({error})"
+        )
         raise UsageError(message) from error
 
 

@@ -94,7 +94,7 @@ class StatelogSessionService(BaseSessionService):
         await run(self._create, app_name, user_id, id, split_state(state))
         made = await self.get_session(app_name=app_name, user_id=user_id, session_id=id)
         if made is None:
-            message = f"Session {id} was deleted while it was created."
+            message = f"Session {id} was deleted while it was being created."
             raise SessionNotFoundError(message)
         return made
 

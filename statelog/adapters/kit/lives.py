@@ -65,7 +65,7 @@ def transact(store: Store, work: Callable[[Transaction], T]) -> T:
     for _again in range(_TIMES_MAX):
         with suppress(ThreadDeletedError), store.transaction() as tx:
             return work(tx)
-    message = "threads of a transaction were deleted repeatedly before it ended"
+    message = "threads of the transaction were deleted repeatedly before the transaction ended"
     raise ThreadDeletedError(message, path=str(store.path))
 
 

@@ -267,12 +267,12 @@ def _is_at_breakpoint(graph: Any, state: Any, options: dict[str, Any]) -> bool:
 
 def _waiting(config: RunnableConfig, state: Any) -> ConflictError:
     return _unused(
-        config, state, "waits", "the input was not used: answer with Command(resume=...), or continue the run"
+        config, state, "is waiting", "the input was not used: answer with Command(resume=...), or continue the run"
     )
 
 
 def _was_answered(config: RunnableConfig, state: Any) -> ConflictError:
-    return _unused(config, state, "received an answer and then failed", "this one was not used: continue the run")
+    return _unused(config, state, "received an answer and then failed", "this answer was not used: continue the run")
 
 
 def _unused(config: RunnableConfig, state: Any, what: str, advice: str) -> ConflictError:

@@ -99,7 +99,7 @@ def roll_back(
     greatest = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True)).own.id
     id = id_after(greatest)
     if id is None:
-        raise _refused(lineage.id, own, f"no id that sorts after {greatest!r} can be made")
+        raise _refused(lineage.id, own, f"no checkpoint id can sort after {greatest!r}")
     item = kept_item(source.state)
     assert item is not None
 
@@ -107,7 +107,7 @@ def roll_back(
         if check is not None:
             check(batch)
         if expected is not None and lineage.ends_in(batch.view, line_name(_ROOT)) != ends:
-            message = f"thread {thread_id!r}: a checkpoint was put after the head was compared"
+            message = f"thread {thread_id!r}: another checkpoint was written after the head was compared"
             raise ConflictError(message, thread=thread_id, expected_version=expected, actual_version=None)
 
     step = source.metadata.get("step")

@@ -102,7 +102,7 @@ class EnteredRun:
             task = asyncio.current_task()
             if task is None or task.cancelling() or not operation.cancelled():
                 raise
-            raise Stopped(refusal(self.id, "it waits too long for a block")) from None
+            raise Stopped(refusal(self.id, "a step in a block cannot wait that long")) from None
 
 
 class _Block:
@@ -156,7 +156,7 @@ async def entered(
     check_number("wait_s", wait_s, least=0)
     check_part("workflow", name)
     if current_scope.get() is not None:
-        raise UsageError("a run is entered inside of a run", argument="id", value=id)
+        raise UsageError("a run cannot be entered inside another run", argument="id", value=id)
     block = _Block()
     driven = await _driven(store, workflow(name=name, raises=raises)(block.hold), id, wait_s, lease_s)
     try:

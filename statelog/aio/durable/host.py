@@ -283,9 +283,9 @@ class EventLoopHost:
             assert self._order is not None
             with self.counted(1):
                 await self._order.cut(place)
-            raise AssertionError("a call that waits for its cancellation has woken") from None
+            raise AssertionError("a call that should wait until it is cancelled has woken up") from None
         except CarriedError as carrier:
-            message = "a step has raised StopIteration, which no coroutine can raise"
+            message = "a step raised StopIteration, which a coroutine cannot raise"
             raise RuntimeError(message) from carrier.error
         except Suspended as raised:
             suspended = raised
@@ -301,7 +301,7 @@ class EventLoopHost:
                 if suspended.scope is not None:
                     suspended.scope.suspended = None
             raise
-        raise AssertionError("a task that sleeps for good has woken")
+        raise AssertionError("a task that should sleep forever has woken up")
 
     async def _in_turn(self, place: str, work: Coroutine[Any, Any, T]) -> T:
         try:

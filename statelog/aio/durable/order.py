@@ -397,7 +397,7 @@ class Order:
                 "not cancel it. The run has stopped. It continues with code that cancels the call as before"
             )
             return NondeterminismError(message, run=execution.id, place=place, recorded="a cancellation", called=None)
-        return execution.record.missing(place, "does not come to it")
+        return execution.record.missing(place, "does not reach it")
 
     def _release(self) -> None:
         """Wake all waiting calls, so that they raise the error that has stopped the run."""

@@ -75,7 +75,7 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> AgentProces
             child.kill()
             child.wait()
         if child.returncode != (-signal.SIGKILL if kill_in_step else 0):
-            message = f"the agent's process ended with {child.returncode}: {last_line(errors)}"
+            message = f"the agent's process exited with status {child.returncode}: {last_line(errors)}"
             raise ChildError(message, INTERNAL)
     return AgentProcess(child.pid, events, child.returncode)
 

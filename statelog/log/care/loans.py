@@ -54,7 +54,7 @@ def gives_back(view: View, thread: int) -> bool:
 def _read_loan(view: View, lsn: int) -> LoanEvent:
     record = view.record(lsn)
     if record.type != TYPE_LOAN:
-        message = f"record {lsn} is not a loan, although the index has it as one"
+        message = f"record {lsn} is not a loan, but the index lists it as one"
         raise CorruptionError(message, lsn=lsn)
     return decode_as(record, LOAN_KIND.read)
 

@@ -361,8 +361,7 @@ class _Purge:
         self._redactions += made != part
         if field == METADATA and len(made) > METADATA_SIZE_BYTES_MAX:
             message = (
-                f"the metadata of record {lsn} has {len(made)} bytes with its redactions, and the limit is"
-                f" {METADATA_SIZE_BYTES_MAX}"
+                f"the metadata of record {lsn} has {len(made)} bytes after redaction; at most {METADATA_SIZE_BYTES_MAX}"
             )
             raise LimitError(message, lsn=lsn, actual=len(made), limit=METADATA_SIZE_BYTES_MAX)
         if field != METADATA and made != part:

@@ -66,7 +66,7 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
     owners = set()
     for thread in threads:
         if not isinstance(thread, str):
-            message = f"threads is a list of thread ids, and one is {thread!r}"
+            message = f"threads must be a list of thread ids, but one item is {thread!r}"
             raise UsageError(message, argument="threads", value=thread)
         lsn = view.thread_lsn(thread)
         if lsn is None:

@@ -50,7 +50,7 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
         message = f"no thread {source_id!r} in this store"
         raise ThreadNotFoundError(message, thread=source_id)
     if view.thread_lsn(target_id) is not None:
-        message = f"the store has a thread {target_id!r}"
+        message = f"the store already has a thread {target_id!r}"
         raise AlreadyExistsError(message, thread=target_id, name=target_id)
     target = writer.create_thread(batch, target_id, view.thread(source).specs, anew=anew)
     _Copy(batch, source, target, target_id).run()

@@ -120,7 +120,7 @@ class _Verifier:
     def visit(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
         """Check one record, after `check_nodes`."""
         if lsn != self.last_lsn + 1:
-            self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
+            self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: the next record is {lsn}")
             self._index = None
             self._chain = b""
         self.last_lsn = lsn
@@ -190,10 +190,12 @@ class _Verifier:
             if child_lsn != lsn:
                 self._transaction.give_back(data)
         if found[1] != digest and not self._is_to_be_erased(lsn):
-            message = f"node {number} refers to node {child} of record {child_lsn}, which is missing or another node"
+            message = (
+                f"node {number} refers to node {child} of record {child_lsn}, which is missing or is a different node"
+            )
             self.report.add("T5", lsn, message, number)
         elif found[1] == digest and found[0] != child_type:
-            self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
+            self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}, not {child_type}", number)
 
     def _is_to_be_erased(self, lsn: int) -> bool:
         """Return True if a record was released, so nodes that it refers to may be missing.

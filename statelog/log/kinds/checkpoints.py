@@ -81,20 +81,20 @@ def _describe(view: View, event: CheckpointEvent) -> dict[str, Any]:
 def _check(view: View, event: CheckpointEvent, lsn: int, recent: Recent) -> None:
     count = view.thread(event.thread).branch_count
     if event.branch >= count or event.version <= view.head_version(event.thread, event.branch):
-        refuse(lsn, f"version {event.version} of branch {event.branch} does not come next")
+        refuse(lsn, f"version {event.version} of branch {event.branch} is out of order")
     key = None if event.id is None else keys.encode_checkpoint_id_key(event.thread, event.id)
     if key is not None and view.transaction.get_index(key) is not None:
-        refuse(lsn, f"the checkpoint id {event.id!r} is taken")
+        refuse(lsn, f"the checkpoint id {event.id!r} already exists")
     if event.target >= lsn:
         refuse(lsn, "it rolls back to a later record")
     has_parent = event.parent_branch is not None
     if (event.parent_version is not None) != has_parent or (event.parent_digest is not None) != has_parent:
-        refuse(lsn, "half of its parent is missing")
+        refuse(lsn, "it does not name its parent in full")
     if has_parent != (event.depth > 0) or (event.jump_branch is None) != (event.jump_version is None):
-        refuse(lsn, "its depth does not fit its parent")
+        refuse(lsn, "its depth does not match its parent")
     parent = _ancestor(view, event, (event.parent_branch, event.parent_version), event.depth - 1, "parent", recent)
     if parent is not None and parent.digest != event.parent_digest:
-        refuse(lsn, "its parent has another digest")
+        refuse(lsn, "its parent has a different digest")
     _ancestor(view, event, (event.jump_branch, event.jump_version), event.jump_depth, "jump", recent)
     recent[lsn] = event
 

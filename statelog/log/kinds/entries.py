@@ -228,31 +228,31 @@ def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
 def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     before, is_there = last_row(view, event.thread, event.key)
     if view.thread(event.thread).id != (LEASES_ID if is_lease(event.key) else BOARD_ID):
-        refuse(lsn, f"an entry {event.key!r} of a thread that is no board")
+        refuse(lsn, f"entry {event.key!r} is in a thread that is not a board")
     # Retention may have redacted the previous record, here or in the original store. In that case, the previous state
     # of the entry is unknown, and the event is accepted.
     is_known = event.before == before.lsn
     if event.before and not is_known and not _is_redacted(view, event.before):
-        refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
+        refuse(lsn, f"entry {event.key!r} follows record {event.before}, but its last record is {before.lsn}")
     if event.act not in list(EntryAct):
-        refuse(lsn, f"nothing is done to entry {event.key!r}")
+        refuse(lsn, f"entry {event.key!r} has an unknown operation")
     is_free = before.tag == NO_TAG if is_known else not event.before
     if (event.act in (EntryAct.CLAIM, EntryAct.RENEW)) > (event.claim is not None) or (
         event.act == EntryAct.RENEW and is_free
     ):
-        refuse(lsn, f"{event.key!r} is claimed, and nobody has the claim")
+        refuse(lsn, f"{event.key!r} is claimed or renewed, but nobody holds the claim")
     if event.schema is not None and (is_lease(event.key) or not event.is_there):
-        refuse(lsn, f"{event.key!r} has a schema version and no value")
+        refuse(lsn, f"{event.key!r} has a schema version, but no value")
     if is_lease(event.key):
         if event.act not in (EntryAct.CLAIM, EntryAct.RENEW, EntryAct.RELEASE) or event.root_digest is not None:
-            refuse(lsn, f"lease {event.key[1:]!r} is treated as an entry")
+            refuse(lsn, f"lease {event.key[1:]!r} has an operation or a value of an entry")
         return
     goes = event.act in GOES or (event.act == EntryAct.ROLLBACK and event.root_digest is None)
     if event.act not in GOES and event.act != EntryAct.ROLLBACK and event.root_digest is None:
-        refuse(lsn, f"entry {event.key!r} is neither set nor taken away")
+        refuse(lsn, f"entry {event.key!r} has no value, but is not removed")
     was_gone = not is_there if is_known else not event.before
     if goes and (was_gone or event.expires_us or event.claim is not None):
-        refuse(lsn, f"entry {event.key!r} goes, and was not there, or is said to stay")
+        refuse(lsn, f"entry {event.key!r} is removed, but did not exist, or still has a claim or an expiry time")
 
 
 def _is_redacted(view: View, lsn: int) -> bool:

@@ -37,10 +37,10 @@ def forget_policy(index: IndexWriter, id_digest: bytes) -> None:
 def _decode(record: Record) -> PolicyEvent:
     event = PolicyEvent(*record.fields())
     if bool(event.thread) is not (event.pattern is None):
-        message = "it has a thread and a pattern, or neither"
+        message = "it must have either a thread or a pattern"
         raise ValueError(message)
     if event.pattern is not None and not isinstance(event.pattern, bytes) and is_one_thread(event.pattern):
-        message = "the id of a thread in place of its digest"
+        message = "it has the id of a thread instead of the id's digest"
         raise ValueError(message)
     return event
 

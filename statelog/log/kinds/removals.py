@@ -50,7 +50,7 @@ def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
 
     def check(view: View, event: RemovalEvent, lsn: int, _recent: Recent) -> None:
         if event.gaps and event.lsns[-1] >= lsn:
-            refuse(lsn, f"it removes record {event.lsns[-1]}, which is not before it")
+            refuse(lsn, f"it removes record {event.lsns[-1]}, which is not an earlier record")
         for _found in whole_records(view, event, lsn):
             pass
 

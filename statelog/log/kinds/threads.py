@@ -29,7 +29,7 @@ def _begin(index: IndexWriter, event: ThreadEvent, lsn: int) -> None:
 
 def _check_beginning(view: View, event: ThreadEvent, lsn: int, _recent: Recent) -> None:
     if view.thread_lsn(event.thread_id) is not None or (view.is_deleted(event.thread_id) and not event.is_anew):
-        refuse(lsn, f"thread {event.thread_id!r} begins again")
+        refuse(lsn, f"thread {event.thread_id!r} already exists")
 
 
 def _own_record(view: View, owner: int, _after: int) -> Iterator[int]:
@@ -89,9 +89,9 @@ def _describe_fork(view: View, event: ForkEvent) -> dict[str, Any]:
 
 def _check_fork(view: View, event: ForkEvent, lsn: int, _recent: Recent) -> None:
     if event.branch != view.thread(event.thread).branch_count or event.parent_branch >= event.branch:
-        refuse(lsn, f"branch {event.branch} of branch {event.parent_branch} does not come next")
+        refuse(lsn, f"branch {event.branch}, forked from branch {event.parent_branch}, is out of order")
     if view.branch_number(event.thread, event.name) is not None:
-        refuse(lsn, f"branch {event.name!r} begins again")
+        refuse(lsn, f"branch {event.name!r} already exists")
 
 
 FORK_KIND = Kind(

@@ -282,7 +282,7 @@ def _refuse_foreign(descriptor: int, path: Path, start: bytes) -> None:
         message = f"{path} is an empty file, not a store"
         raise FormatError(message, **facts)
     if len(start) >= _META_SIZE_BYTES and _magic(start) == _MAGIC_SWAPPED:
-        message = f"{path} was written on a machine with the other byte order"
+        message = f"{path} was written on a machine with a different byte order"
         raise FormatError(message, **facts)
     for page_size_bytes in _PAGE_SIZES_BYTES:
         second = os.pread(descriptor, _META_SIZE_BYTES, page_size_bytes)

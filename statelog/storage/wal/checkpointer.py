@@ -246,7 +246,7 @@ class Checkpointer:
                 return
             wal.refuse_if_broken()  # Check now, because the process that was finishing the checkpoint may have failed.
             slot = decode_slot(shared.prepared_slot())
-            assert slot is not None, "the slot that was prepared is damaged"
+            assert slot is not None, "the prepared slot is damaged"
             try:
                 if armed:
                     point("checkpoint.before_sync")

@@ -102,7 +102,7 @@ class ReaderSlots:
         try:
             if len(self._snapshots) > READERS_MAX or not self._has_free_slots():
                 path = self._file.path
-                message = f"{path}: more than {READERS_MAX} snapshots at one time"
+                message = f"{path}: more than {READERS_MAX} snapshots are open at the same time"
                 raise LimitError(message, path=str(path), limit=READERS_MAX, actual=READERS_MAX + 1)
             yield
         finally:

@@ -107,7 +107,7 @@ def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str
     makers: dict[str, Callable[[], Recording]] = {
         "journal never flushed": lambda: forget_flushes(recorded("commit"), of_journal=True),
         "one flush of the journal dropped": lambda: forget_one_flush(recorded("commit"), 6),
-        "interval without its flushes": lambda: forget_flushes(recorded("interval"), of_journal=True),
+        "interval durability without its flushes": lambda: forget_flushes(recorded("interval"), of_journal=True),
         "data never flushed": lambda: forget_flushes(recorded("epochs"), of_journal=False),
         "creation without directory sync": lambda: forget(recorded("creation"), _is_directory_flush),
         "creation without data flush": lambda: forget(recorded("creation"), _is_data_flush),

@@ -165,7 +165,7 @@ def test_a_foreign_folder_is_refused(tmp_path, content):
     if content is not None:
         (folder / "package.json").write_bytes(content)
     for path in (folder, folder / "package.json"):
-        with pytest.raises(FormatError, match="is not a folder with checkpoints"), opened(path):
+        with pytest.raises(FormatError, match="is not a folder of Agent Framework checkpoints"), opened(path):
             pass
 
 

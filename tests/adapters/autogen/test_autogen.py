@@ -173,7 +173,7 @@ def test_a_team_that_refuses_its_former_state_raises(store):
     asyncio.run(save_team(store, "t", Held({"other": 2})))
     with pytest.raises(KeyError) as caught:
         asyncio.run(load_team(store, "t", Half({"whole": 1}, KeyError("member"), refuses_all=True)))
-    assert caught.value.__notes__ == ["the team's former state could not be restored: never"]
+    assert caught.value.__notes__ == ["the team's previous state could not be restored: never"]
 
 
 def test_an_empty_team_state_is_restored(store):

@@ -179,7 +179,7 @@ def test_a_truncated_last_line_is_left_out_and_reported(projects, store, file):
     path.write_bytes(whole.encode() + half[: half.index("é".encode()) + 1])
     report = moved(projects, store)
     assert (report.copied, report.left_out) == (4, ())
-    assert report.remarks == (f"{path}: the last line was cut off while it was written, and is left out",)
+    assert report.remarks == (f"{path}: skipped the last line, which was cut off while it was being written",)
     assert load(store, A) == transcript(A)[:7]
     assert load(store, A, subpath=SUBPATH)[0]["uuid"] == f"{A}-7"
 
@@ -199,7 +199,7 @@ def test_a_session_with_only_a_truncated_line_is_named(projects, store):
     path = projects / PROJECT / f"{A}.jsonl"
     path.write_text(json.dumps(entry(A, 0))[:40])
     (left,) = moved(projects, store).left_out
-    assert str(left.error).startswith(f"{path} has no entry")
+    assert str(left.error).startswith(f"{path} has no entries")
 
 
 @pytest.mark.parametrize("text", ["[1, 2]\n", "no JSON\n"])

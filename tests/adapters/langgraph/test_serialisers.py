@@ -161,7 +161,7 @@ def test_a_serialiser_that_names_no_type_is_refused_before_anything_is_stored(tm
         at.put(x=1)
         (before,) = saver.list(config("t"))
         saver.serde = serde
-        with pytest.raises(ValueTypeError, match="as the name of a type, which must be a str"):
+        with pytest.raises(ValueTypeError, match="as the name of a type; it must be a str"):
             at.put(x=2)
         with pytest.raises(ValueTypeError, match="write to 'x' of task 'a'"):
             saver.put_writes(before.config, [("x", 1)], "a")

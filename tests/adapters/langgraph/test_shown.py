@@ -424,7 +424,7 @@ def test_a_checkpoint_put_between_check_and_commit_conflicts(saver, monkeypatch)
         return commit(lineage, *args, **options)
 
     monkeypatch.setattr(Lineage, "commit", late)
-    with pytest.raises(ConflictError, match="was put after"):
+    with pytest.raises(ConflictError, match="was written after"):
         thread.rollback(id_of(heads[0]), expected_version=thread.head)
     assert graph.get_state(config()).values["messages"][-2].content == "meanwhile"
 

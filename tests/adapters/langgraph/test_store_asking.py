@@ -92,7 +92,7 @@ def nested(depth):
 
 
 def test_an_endless_filter_is_refused(store):
-    with pytest.raises(LimitError, match=r"^filter: nested too deeply"):
+    with pytest.raises(LimitError, match=r"^filter is nested too deeply"):
         store.search((), filter=nested(5000))
     assert store.search((), filter=nested(100)) == []
 

@@ -176,7 +176,7 @@ def test_a_journal_from_another_time_is_refused(run_child, open_store_file, path
     open_store_file().close()
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).write_bytes(other)
-    with pytest.raises(CorruptionError, match="from another time"):
+    with pytest.raises(CorruptionError, match="belongs to a different session"):
         open_store_file()
 
 

@@ -142,7 +142,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
             statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
         """
         if not isinstance(pairs, Mapping):
-            message = f"pairs must be a dict of values and times to live by full key, not {pairs!r}"
+            message = f"pairs must be a dict from full keys to pairs of a value and a time to live, not {pairs!r}"
             raise UsageError(message, argument="pairs", value=pairs)
         if not pairs:
             return

@@ -73,7 +73,7 @@ def taken(target: Endpoint, place: CheckpointKey) -> Iterator[None]:
         raise
     except _UNDECODABLE as error:
         message = (
-            f"{target.name} does not take checkpoint {place.checkpoint_id} of thread {place.thread_id!r}:"
+            f"{target.name} does not accept checkpoint {place.checkpoint_id} of thread {place.thread_id!r}:"
             f" {type(error).__name__}: {error}"
         )
         raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id) from error
@@ -120,7 +120,7 @@ def _get(endpoint: Endpoint, place: CheckpointKey) -> CheckpointTuple | None:
     if isinstance(found.checkpoint, Opaque):
         message = (
             f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type {found.checkpoint.type!r}"
-            " as a whole: it cannot be read without the serialiser that wrote it"
+            " and stored as one value: it cannot be read without the serialiser that wrote it"
         )
         raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
     wrong = _what_is_wrong(found, place)
@@ -133,20 +133,20 @@ def _what_is_wrong(found: CheckpointTuple, place: CheckpointKey) -> str | None:
     """Return the reason why `found` is not a checkpoint of a graph, or None if it is one."""
     checkpoint: Any = found.checkpoint
     if not isinstance(checkpoint, dict):
-        return f"it is not a dict, but of type {type(checkpoint).__name__}"
+        return f"it must be a dict, but its type is {type(checkpoint).__name__}"
     if checkpoint.get("id") != place.checkpoint_id:
-        return f"it says that its id is {checkpoint.get('id')!r}"
+        return f"it states a different id, {checkpoint.get('id')!r}"
     for name in ("channel_values", "channel_versions", "versions_seen"):
         part = checkpoint.get(name)
         if not isinstance(part, dict) or not all(isinstance(key, str) for key in part):
-            return f"its {name} are no dict of names"
+            return f"its {name} must be a dict whose keys are str"
     if not all(isinstance(version, str | int | float) for version in checkpoint["channel_versions"].values()):
-        return "its channel_versions are not all numbers or texts"
+        return "its channel_versions must be numbers or strings"
     if not isinstance(found.metadata, dict):
-        return f"its metadata is not a dict, but of type {type(found.metadata).__name__}"
+        return f"its metadata must be a dict, but its type is {type(found.metadata).__name__}"
     for task_id, channel, _ in found.pending_writes or ():
         if not isinstance(task_id, str) or not isinstance(channel, str):
-            return f"a write of task {task_id!r} to {channel!r} is not named by texts"
+            return f"the task id and channel of a write must be str, not {task_id!r} and {channel!r}"
     return None
 
 

@@ -67,7 +67,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
         rows, writes = self._rows.writes(place), found.pending_writes or []
         why = self._rows.check(place, found)
         if [(row.task_id, row.channel) for row in rows] != [(write[0], write[1]) for write in writes]:
-            why = f"it has {len(rows)} pending writes, but values of only {len(writes)}"
+            why = f"it has {len(rows)} pending writes, but values for only {len(writes)}"
         if why is not None:
             message = (
                 f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is incomplete in {self._name}: {why}"
@@ -235,9 +235,7 @@ class _RedisRows:
         for channel, version in found.checkpoint["channel_versions"].items():
             owner = self.owners.get((place.thread_id, place.namespace, channel, str(version)))
             if owner is not None and owner not in self._line(place):
-                return (
-                    f"the value of channel {channel!r} was overwritten by checkpoint {owner}, which is on another line"
-                )
+                return f"checkpoint {owner}, on a different branch, has overwritten the value of channel {channel!r}"
             key = f"{self.saver.prefix}:blob:{place.thread_id}:{place.namespace}:{channel}:{version}"
             if channel not in found.checkpoint["channel_values"] and not self.saver.client.exists(key):
                 return f"the value of channel {channel!r} is missing"

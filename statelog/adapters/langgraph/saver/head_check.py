@@ -24,7 +24,7 @@ def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: Checkpoi
     if run.thread_id != asked.thread_id or asked.namespace:  # A node may run a different graph with this config.
         return False
     if metadata.get("source") == "input" and asked.id != run.checkpoint_id:
-        message = f"thread {asked.thread_id!r}: another run has continued it meanwhile, so the input was not used"
+        message = f"thread {asked.thread_id!r}: another run has continued it in the meantime, so the input was not used"
         raise ConflictError(
             message, thread=asked.thread_id, expected_version=run.checkpoint_id or None, actual_version=asked.id
         )

@@ -51,8 +51,8 @@ def check_paused(found: CheckpointTuple, migration: Migration | None) -> None:
         if channel not in loop.specs and channel in migration.schema.changed_names:
             message = (
                 f"thread {named['thread_id']!r} is paused in the graph {named['checkpoint_ns']!r} with channel"
-                f" {channel!r}, which that graph no longer has. migrations= does not reach graphs that nodes"
-                " call, so its value would be lost: resume the thread with the former code"
+                f" {channel!r}, which that graph no longer has. migrations= does not apply to graphs that nodes"
+                " call, so its value would be lost: resume the thread with the previous code"
             )
             raise MigrationError(message, thread=named["thread_id"], channel=channel, schema=migration.schema.name)
 

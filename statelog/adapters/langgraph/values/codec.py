@@ -244,7 +244,7 @@ class ValueCodec:
             note(error, f"raised by the serialiser for {what}")
             raise
         if type(kind) is not str:
-            message = f"{what}: the serialiser returned {kind!r} as the name of a type, which must be a str"
+            message = f"{what}: the serialiser returned {kind!r} as the name of a type; it must be a str"
             raise ValueTypeError(message, path=what, type=type(kind).__name__)
         try:
             data = data if type(data) is bytes else bytes(memoryview(data))

@@ -35,7 +35,7 @@ class Migration:
 
     def __init__(self, schema: object) -> None:
         if not isinstance(schema, Versioned):
-            message = f"migrations must be a schema of statelog.versioned, not {schema!r:.80}"
+            message = f"migrations must be a schema made with statelog.versioned, not {schema!r:.80}"
             raise UsageError(message, argument="migrations", value=schema)
         self.schema = schema
 

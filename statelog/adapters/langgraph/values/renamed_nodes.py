@@ -41,11 +41,11 @@ class Renaming:
         if not isinstance(nodes, Mapping) or not all(
             isinstance(name, str) and name for each in nodes.items() for name in each
         ):
-            message = f"nodes must be a dict of former to present node names, not {nodes!r}"
+            message = f"nodes must be a dict from old to new node names, not {nodes!r}"
             raise UsageError(message, argument="nodes", value=nodes)
         for former, present in nodes.items():
             if former == present or present in nodes:
-                message = f"nodes: {former!r} maps to {present!r}, which is itself a former name"
+                message = f"nodes: {former!r} maps to {present!r}, which is itself an old name"
                 raise UsageError(message, argument="nodes", value=present)
         self._nodes: Mapping[str, str] = dict(nodes)
 

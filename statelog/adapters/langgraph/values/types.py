@@ -86,7 +86,7 @@ class Types:
             made = copy(serde)
             made._unpack_ext_hook = self._hook(serde)  # noqa: SLF001 - LangGraph has no public way to this hook
             return made
-        message = f"types= needs LangGraph's JsonPlusSerializer, and this saver has {type(serde).__name__}"
+        message = f"types= needs LangGraph's JsonPlusSerializer, but this saver uses {type(serde).__name__}"
         raise UsageError(message, argument="types", value=serde)
 
     def note(self, module: str, name: str) -> None:

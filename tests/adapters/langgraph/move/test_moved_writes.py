@@ -326,7 +326,7 @@ def test_metadata_refused_by_the_target_does_not_stop_other_threads(path, first)
     with saver_of(path) as saver:
         put(saver, "bad", 1, {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)})
         put(saver, "good", 1)
-    check_left_out(move(path, first), first, "does not take checkpoint")
+    check_left_out(move(path, first), first, "does not accept checkpoint")
 
 
 # --- values of one version ----------------------------------------------------------------------

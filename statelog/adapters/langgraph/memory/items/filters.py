@@ -40,7 +40,7 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
     try:
         return _compile_members(conditions)
     except RecursionError:
-        message = "filter: nested too deeply, or with a cycle"
+        message = "filter is nested too deeply, or contains itself"
         raise LimitError(message, path="filter") from None
 
 
@@ -80,7 +80,7 @@ def _compile_operator(name: Any, operand: Any) -> Matches:
         message = f"Unsupported operator: {name}"
         raise ValueError(message)
     if not isinstance(operand, _ORDERED) or isinstance(operand, bool):
-        message = f"{name} compares numbers or texts, not {type(operand).__name__}"
+        message = f"{name} compares numbers or strings, not {type(operand).__name__}"
         raise ValueError(message)  # noqa: TRY004 - an unknown operator also raises it
     return lambda value: _are_in_order(value, operand, order)
 

@@ -93,7 +93,9 @@ class VectorIndex:
             raise ValueError(message)
         embed = config.get("embed")
         if not (callable(embed) or isinstance(embed, str | Embeddings)):
-            message = f"index: embed must be a function of texts, an Embeddings, or the name of one, not {embed!r}"
+            message = (
+                f"index: embed must be a function of a list of texts, an Embeddings, or the name of one, not {embed!r}"
+            )
             raise ValueError(message)  # noqa: TRY004 - `dims` and `fields` also raise it
         self._np = np
         self.redact: Callable[[str, Sequence[str]], str] | None = None

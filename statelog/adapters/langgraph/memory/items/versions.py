@@ -31,7 +31,7 @@ class ItemSchemas:
 
     def __init__(self, migrations: object) -> None:
         if not isinstance(migrations, Mapping):
-            message = f"migrations must be a dict of schemas by namespaces, not {migrations!r:.80}"
+            message = f"migrations must be a dict from namespaces to schemas, not {migrations!r:.80}"
             raise UsageError(message, argument="migrations", value=migrations)
         for prefix, schema in migrations.items():
             if type(prefix) is not tuple or not all(type(label) is str for label in prefix):
