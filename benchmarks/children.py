@@ -15,7 +15,8 @@ class ChildProcess:
     """One process, which runs `main(number)` of a module."""
 
     def __init__(self, module: str, number: int) -> None:
-        code = f"from {module} import main; main({number})"  # `-m` would run an imported module a second time.
+        # Do not use `-m`, which would run an imported module a second time.
+        code = f"from {module} import main; main({number})"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

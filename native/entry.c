@@ -94,7 +94,7 @@ static int change_value(sl_step *step, entry_event *event, const uint8_t *change
         return SL_OK;
     }
     if (status == SL_OK && step->made.large_count > 0) {
-        return SL_FALLBACK; /* The store may already have this leaf. */
+        return SL_FALLBACK; /* The general path looks up whether the store already has this leaf. */
     }
     if (status == SL_OK) {
         step->made.root_row = step->row;

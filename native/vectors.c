@@ -32,7 +32,7 @@ int sl_rows_dot(const int8_t *rows, size_t count, size_t dims, const int16_t *ve
         uint32_t sum = 0;
         size_t at = 0;
         for (; dims - at >= BLOCK; at += BLOCK) {
-            if (size - start - at > AHEAD) { /* The processor does not prefetch beyond a page by itself. */
+            if (size - start - at > AHEAD) { /* Prefetch, because the processor does not do this beyond a page. */
                 PREFETCH(rows + start + at + AHEAD);
             }
             sum += (uint32_t)block_dot(rows + start + at, vector + at);

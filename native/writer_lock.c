@@ -57,7 +57,7 @@ static const uint64_t LOOK_NS = 100000;
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {
-    uint64_t magic; /* The magic is written last. */
+    uint64_t magic; /* Written last, so that a page with it is complete. */
     uint64_t layout;
     /* The next waiter does not try the mutex before this time. Only the owner of the mutex writes it. */
     uint64_t turn_end_ns;
@@ -132,7 +132,7 @@ static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uin
         errno == EAGAIN || errno == EINTR) {
         return false;
     }
-    if (errno != ETIMEDOUT) { /* A sandbox may forbid futexes. */
+    if (errno != ETIMEDOUT) { /* Sleep instead, because a sandbox may forbid futexes. */
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
     }
     return true;

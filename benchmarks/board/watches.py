@@ -82,7 +82,8 @@ def _told(store: Store, path: Path, watcher: ChildProcess, count: int) -> Sample
         time.sleep(_PAUSE_S)
         board.set("watched/key", number)
         returned_ns = time.monotonic_ns()
-        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))  # The watcher may be first.
+        # The difference may be negative, because the watcher may hear of the entry before `set` returns.
+        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))
     watcher.hear()
     return samples
 

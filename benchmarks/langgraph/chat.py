@@ -156,7 +156,8 @@ def _run_chats(bench: Bench, *, count: int) -> tuple[list[Side], dict[str, Runna
     sides, configs = [], {}
     for name in savers.names():
         with savers.opened(name, bench.directory, "chat") as peer:
-            configs[name] = SaverPeer(name, peer.saver).new_config()  # `peer` would delete the thread at its end.
+            # Use a new peer, because `peer` deletes its threads at its end.
+            configs[name] = SaverPeer(name, peer.saver).new_config()
             samples = run_chat(peer.saver, configs[name], count=count)
         sides.append(
             samples.side(f"{name}: chat", file_size_bytes=savers.file_size_bytes(name, bench.directory, "chat"))

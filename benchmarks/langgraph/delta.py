@@ -52,7 +52,8 @@ def measure(bench: Bench) -> Result:
     sides, configs = [], {}
     for name in names:
         with savers.opened(name, bench.directory, "delta") as peer:
-            configs[name] = SaverPeer(name, peer.saver).new_config()  # `peer` would delete the thread at its end.
+            # Use a new peer, because `peer` deletes its threads at its end.
+            configs[name] = SaverPeer(name, peer.saver).new_config()
             samples = _run(_graph(peer), configs[name], turns=turns)
         sides.append(
             samples.side(f"{name}: delta turn", file_size_bytes=savers.file_size_bytes(name, bench.directory, "delta"))

@@ -98,7 +98,7 @@ static PyObject *copy_dict(PyObject *value, unsigned levels)
     PyObject *key;
     PyObject *item;
     Py_ssize_t at = 0;
-    /* The loop replaces values under existing keys and adds no key. */
+    /* Changing the dict while iterating is allowed, because the loop replaces values and adds no key. */
     while (made != NULL && PyDict_Next(made, &at, &key, &item)) {
         if (!PyList_CheckExact(item) && !PyDict_CheckExact(item)) {
             continue;

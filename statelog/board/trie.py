@@ -68,7 +68,7 @@ class Trie(Generic[T]):
                 if segment != "**":
                     left.append((below, at + 1))
                     continue
-                found |= below.items  # A final `**` matches one or more segments.
+                found |= below.items  # A final `**` matches all remaining segments, at least one.
                 left += [(below, skipped) for skipped in range(at, len(segments))]
         return found
 

@@ -110,10 +110,10 @@ def _known_rules() -> Iterator[None]:
     from statelog import Guard
 
     guard = None
-    with suppress(GuardError):  # Without google-re2, there are no rules.
+    with suppress(GuardError):  # Without google-re2, redact without a guard's rules.
         guard = Guard()
     yield
-    del guard  # The rules of a guard apply while the guard is referenced.
+    del guard  # The guard had to be referenced until now, so that its rules applied.
 
 
 def _explain(error: Exception) -> tuple[str, int]:

@@ -38,7 +38,7 @@ def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: i
 
     The address contains a token: anyone who has it can read the store. Other processes can still write to it.
     """
-    if not host.strip():  # The server would listen on all addresses.
+    if not host.strip():  # An empty host would make the server listen on all addresses.
         message = "--host needs an address, such as 127.0.0.1"
         raise UsageError(message, argument="host", value=host)
     with _needed("ui"):

@@ -113,7 +113,7 @@ def _create_locked(path: Path) -> int:
     """Create a file and lock it while it is open, because `remove_leftovers` deletes unlocked files."""
     while True:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        with contextlib.suppress(OSError):  # A file system without locks never removes leftovers.
+        with contextlib.suppress(OSError):  # Without locks, `remove_leftovers` deletes nothing either.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor

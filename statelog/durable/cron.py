@@ -164,7 +164,7 @@ def _moment(argument: str, value: datetime) -> datetime:
 
 def _grace(grace_s: float) -> timedelta:
     is_number = isinstance(grace_s, (int, float)) and not isinstance(grace_s, bool)
-    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # A timedelta can hold this many seconds.
+    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # This many seconds fit into a timedelta.
         message = f"grace_s must be a number of seconds, not {grace_s!r}"
         raise UsageError(message, argument="grace_s", value=grace_s)
     return timedelta(seconds=grace_s)

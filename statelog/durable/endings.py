@@ -191,7 +191,7 @@ def restart(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]
         entry = find(store, execution.id)
         visit = entry.value.get("visit", 0) + 1
         value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
-        value.pop("replaced", None)  # After the restart, these places belong to different calls.
+        value.pop("replaced", None)  # Drop the replaced results: their places now belong to different calls.
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)

@@ -292,7 +292,8 @@ class QueueLimits:
         while True:
             now_us, entry = clock().now_us(), self._board.get(key)
             held = [] if entry is None else entry.value
-            times = [each for each in held if abs(now_us - each) < window_us]  # The clock may have been set back.
+            # Use `abs`, because the clock may have been set back.
+            times = [each for each in held if abs(now_us - each) < window_us]
             if len(times) >= count:
                 with self._lock:
                     self._used_up[name] = monotonic() + (times[-count] + window_us - now_us) / 1e6

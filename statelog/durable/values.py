@@ -70,7 +70,8 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # That module imports pydantic.
+    # Import late, because this module imports pydantic.
+    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles
 
     try:
         dumped = model.model_dump()
@@ -169,7 +170,7 @@ def typed(function: Callable[..., Any], name: str, value: Any) -> Any:
     try:
         shape = _shape(function, name)
         return value if shape is None or shape.load is None else shape.load(value)
-    except (StatelogError, MisfitError, TypeError, ValueError):  # The annotation may have changed.
+    except (StatelogError, MisfitError, TypeError, ValueError):  # The annotation may be newer.
         return value
 
 

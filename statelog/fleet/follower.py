@@ -113,7 +113,7 @@ class Follower:
 
     def _head_there(self) -> HeadContents:
         head = head_to_read(self._performer)
-        if head is None or head.store_id != self._store_id:  # A deletion changes the store id.
+        if head is None or head.store_id != self._store_id:  # A different id means that the store was deleted.
             name = names.store_of(self._performer.folder.rstrip("/"))
             raise StoreNotFoundError(f"the store {name!r} was deleted from this fleet", name=name)
         return head

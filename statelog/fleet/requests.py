@@ -62,7 +62,8 @@ class Performer:
                 facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
                 raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
-            if isinstance(request, CreateObject | SwapObject):  # A successful read does not show that writes work.
+            # Count only writes, because a successful read does not show that writes work.
+            if isinstance(request, CreateObject | SwapObject):
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()

@@ -180,7 +180,7 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
     except (zstandard.ZstdError, MemoryError) as error:
         raise _damaged(name) from error
     data = found.getvalue()
-    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # zstd does not report a truncated checksum.
+    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # Check it: zstd accepts a truncated checksum.
     if len(data) != frame.content_size or compressed[-4:] != checksum.to_bytes(4, "little"):
         raise _damaged(name)
     return data

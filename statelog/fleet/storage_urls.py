@@ -66,7 +66,7 @@ def _open_folder(url: str) -> Archive:
 
     try:
         parts: SplitResult | None = urlsplit(url)
-    except ValueError:  # The message of this error would show the URL.
+    except ValueError:  # Drop the error, whose message would show the URL.
         parts = None
     is_folder = parts is not None and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
     if parts is None or not is_folder or parts.query or parts.fragment or "\0" in unquote(parts.path):

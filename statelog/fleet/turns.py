@@ -222,7 +222,7 @@ class HostTurns:
                 self._ear = self._connect()
                 self._ear.execute(f"LISTEN {CHANNEL}")
                 return ""
-            poll = select.poll()  # `select` does not support descriptors above 1023.
+            poll = select.poll()  # Not `select`, which does not support descriptors above 1023.
             for descriptor in (self._ear.fileno(), self._waker):
                 poll.register(descriptor, select.POLLIN)
             ready = [descriptor for descriptor, _event in poll.poll(timeout_s * 1000)]
@@ -275,7 +275,7 @@ class HostTurns:
     def _connect(self) -> psycopg.Connection[Any]:
         if self._is_closed:
             raise ClosedError(f"the store {self._folder.rstrip('/')!r} is closed")
-        # A `ClientCursor` sends several statements at once.
+        # Use a `ClientCursor`, because `_commit` sends several statements at once.
         connection = psycopg.connect(
             self._url, autocommit=True, cursor_factory=psycopg.ClientCursor, **connecting(self._url)
         )

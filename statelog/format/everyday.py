@@ -199,7 +199,7 @@ def _decode_array(payload: Any) -> Any:
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
-    )  # `frombuffer` does not accept empty bytes.
+    )  # `frombuffer` refuses empty bytes.
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
         message = "it contains a number that is not a valid code point"
         raise ValueError(message)

@@ -24,7 +24,7 @@ _KEY_HEAD_SIZE_BYTES = 3
 def holds_nan(element: object) -> bool:
     """Return True if a set element or a key is a NaN or contains one."""
     pending = [element]
-    while pending:  # A value may be nested deeper than Python can recurse.
+    while pending:  # Do not recurse: a value may be nested too deeply for Python.
         each = pending.pop()
         if isinstance(each, tuple | frozenset):
             pending += each

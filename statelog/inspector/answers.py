@@ -135,7 +135,7 @@ def page_limit(request: Request, default: int = 50) -> int:
 
 def cursor(request: Request, name: str = "after") -> str:
     """Return the cursor at which a page of a list begins; empty for the first page."""
-    return str(request.query_params.get(name, ""))  # Without Starlette, type checkers do not know its type.
+    return str(request.query_params.get(name, ""))  # `str` is for type checkers that lack Starlette.
 
 
 def needed(request: Request, name: str) -> str:

@@ -105,7 +105,8 @@ def _entries(board: Board, prefix: str, after: str, limit: int) -> list[Entry]:
     if prefix.endswith("/"):
         return board.list(f"{prefix}**", after=after, limit=limit)
     pattern = f"{_OWN}**" if prefix.startswith(_OWN) else "**"
-    exact = board.list(prefix) if prefix and not after else []  # The list below begins after this key.
+    # Read the key `prefix` here, because the list below begins after it.
+    exact = board.list(prefix) if prefix and not after else []
     found = board.list(pattern, after=after or prefix, limit=limit)
     return [*exact, *(each for each in found if each.key.startswith(prefix))][:limit]
 

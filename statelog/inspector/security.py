@@ -50,7 +50,7 @@ class AccessMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # The app has no WebSockets.
+        if scope["type"] != "http":  # Refuse WebSockets, which the app does not have.
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
@@ -95,7 +95,7 @@ class AccessMiddleware:
         for name, value in query:
             if name == "token" and self._is_token(value):
                 rest = urlencode([pair for pair in query if pair[0] != "token"])
-                # A redirect to a path that begins with two slashes would lead to another host.
+                # Strip slashes: a redirect to a path that begins with two slashes would lead to a different host.
                 redirect = RedirectResponse("/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else ""), 303)
                 redirect.set_cookie(cookie, value, httponly=True, samesite="strict", path="/")
                 return redirect

@@ -349,7 +349,7 @@ def _prints_of_new(
                 return None
             position = kernels.prints_find(prints, wanted, position + 1)
         added.append(wanted.to_bytes(2, "big"))
-    # Equal fingerprints may mean that an item occurs twice among the new items.
+    # If two fingerprints are equal, two new items may be equal, so leave the commit to the general path.
     return None if len(set(added)) < len(added) else b"".join(added)
 
 

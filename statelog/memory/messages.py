@@ -56,7 +56,7 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
     id.
     """
     begins: dict[str, int] = {}
-    first_of = list(range(len(messages)))  # Per message: the first message of its run.
+    first_of = list(range(len(messages)))  # For each message, the index of the first message in its run.
     for at, message in enumerate(messages):
         called, answered = _ids(message)
         for each in answered:

@@ -76,7 +76,7 @@ def check_vector(np: Any, vector: Any, text: str, dims: int) -> Any:
 
 def of_length_1(np: Any, vector: Any) -> Any:
     """Return a float32 vector of length 1 in the same direction. A vector of zeros stays unchanged."""
-    wide = vector.astype("<f8")  # In float64, the squares of float32 numbers neither overflow nor vanish.
+    wide = vector.astype("<f8")  # Use float64, in which squares neither overflow nor vanish.
     norm = np.linalg.norm(wide)
     return (wide / norm).astype("<f4") if norm else vector
 
@@ -160,7 +160,7 @@ class Matrix:
 
         The result stays valid while rows are added, because existing rows do not change.
         """
-        count = len(self.owners)  # With `@`, equal vectors could get unequal scores.
+        count = len(self.owners)  # Not `@`, which may score equal vectors unequally.
         return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self.owners
 
     def nearest(self, query: Any, first: int) -> Iterator[tuple[str, str]]:

@@ -52,7 +52,7 @@ def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
         written = list(writes)
         if watch is None or not any(channel in (_INTERRUPT, _RESUME) for channel, _value in written):
             return put_writes(self, config, written, task_id, task_path)
-        before = self._get_tuple(config)  # `get_tuple` would wait for this call to end.
+        before = self._get_tuple(config)  # Not `get_tuple`, which would wait for this call to end.
         put_writes(self, config, written, task_id, task_path)
         _note(watch, config, before, written, task_id)
         return None

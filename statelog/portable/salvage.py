@@ -192,7 +192,7 @@ def _write(
     except StatelogError as error:
         if not str(error.facts.get("path")).endswith(temporary.name):
             raise
-        message = error.message.replace(temporary.name, new.name)  # The caller does not know the temporary name.
+        message = error.message.replace(temporary.name, new.name)  # Hide the temporary name from the caller.
         raise type(error)(message, **{**error.facts, "path": str(new)}) from error
     finally:
         for name in (temporary, lock_path(temporary)):

@@ -141,7 +141,8 @@ def _channel_of_entry(name: str, entry: object) -> Channel:
 
 
 def _is_foreign(candidate: object) -> bool:
-    # A class is a type or a marker, not a reducer. An object with this method changes a pydantic schema.
+    # None of these is a reducer. A class is a type or a marker, and an object with this method changes a pydantic
+    # schema.
     return (
         isinstance(candidate, type)
         or type(candidate).__module__.partition(".")[0] in _FOREIGN_PACKAGES

@@ -340,7 +340,7 @@ def _name(argument: Any) -> str:
 
 
 def _is_model(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")  # A program that declares a model has imported pydantic.
+    pydantic = sys.modules.get("pydantic")  # A program that declares a model has imported it.
     if pydantic is None:
         return False
     return issubclass(cls, pydantic.BaseModel) or "__pydantic_fields__" in vars(cls)

@@ -361,7 +361,7 @@ class Index:
             self.versions.clear()
         elif inode_of(self._paths[0]) != self._file:
             raise _StaleError(_REASONS["file"])
-        if self._known[0] == self._followed:  # The method `configuration` has read this number.
+        if self._known[0] == self._followed:  # `configuration` has just read `_known`, so the index is up to date.
             return
         self._counts.clear()
         with self._engine.read() as view:
@@ -369,7 +369,7 @@ class Index:
         while (cursor := _meta(connection, "cursor")) < end:
             try:
                 with _transaction(connection):
-                    cursor = _meta(connection, "cursor")  # Another process may have added rows.
+                    cursor = _meta(connection, "cursor")  # Read it again: another process may have added rows.
                     if cursor < end:
                         self._take_in(connection, configuration, cursor, end)
             except BaseException:

@@ -63,7 +63,7 @@ def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
 def item_text(item: Any) -> tuple[str, str]:
     """Return the role and the single text of a list item. The text is empty if the item has none."""
     kind = type(item)
-    if kind is dict and len(item) == 2:  # Most messages have two keys.
+    if kind is dict and len(item) == 2:  # Most messages take this fast path.
         role, content = item.get("role"), item.get("content")
         if type(role) is str and type(content) is str:
             return role_named(role), content[:TEXT_CHARACTERS_MAX]

@@ -383,7 +383,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # A damaged branch page leads the search for this key to a different place.
+                raise _out_of_order(last)  # A damaged branch page misleads the search for this key.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)

@@ -140,7 +140,7 @@ class WriteTransaction(ReadTransaction):
     _leaf = NO_PAGE
     _may_own_pages = True
 
-    def __init__(self, writer: StoreWriter) -> None:  # Calling super() would double the time.
+    def __init__(self, writer: StoreWriter) -> None:  # Do not call super(), which would double the time.
         self._writer = writer
         self._file = writer.file
         self._borrowed = []

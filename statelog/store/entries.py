@@ -91,7 +91,7 @@ class Entry(_Facts):
         object.__setattr__(self, name, found)
         return found
 
-    if not TYPE_CHECKING:  # A type checker that sees `__getattr__` would accept every name.
+    if not TYPE_CHECKING:  # Hide `__getattr__`, with which type checkers accept every name.
         __getattr__ = _get_missing
 
     @property

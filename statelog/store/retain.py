@@ -213,7 +213,7 @@ def erase_deleted(engine: Engine, deleted: Deleted) -> RetentionReport:
     """Erase the records of a thread whose deletion is committed."""
     engine.collectors.pop(deleted.thread, None)
     report = erase_records(engine, deleted.thread)
-    for lender in deleted.lenders:  # This may have been the last copy of the deleted thread `lender`.
+    for lender in deleted.lenders:  # If this was the last copy of a deleted `lender`, free its nodes.
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)
         if is_free:

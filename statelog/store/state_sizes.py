@@ -124,7 +124,7 @@ def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> Opened
         return OpenedNode(0, chunks, [])
     own = entries[-1][2] - entries[0][0] if entries else 0
     if kind == kernels.KIND_KEYED:
-        own -= 2 * len(entries)  # Fingerprints are not part of the value.
+        own -= 2 * len(entries)  # Exclude the fingerprints, which are not part of the value.
     refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
     roots = [NodePart(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
     leaves = [NodePart(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]

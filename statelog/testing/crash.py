@@ -99,7 +99,8 @@ class Child:
 
     def await_acknowledged(self, count: int) -> None:
         """Wait until `count` operations are acknowledged, or the child has ended."""
-        while self.acknowledged < count and os.read(self._process.out, 1):  # A buffer would hide bytes from `wait`.
+        # Do not use a buffer, which would hide bytes from `wait`.
+        while self.acknowledged < count and os.read(self._process.out, 1):
             self.acknowledged += 1
 
     def kill(self) -> None:

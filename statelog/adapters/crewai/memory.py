@@ -229,7 +229,7 @@ def _unpacked(packed: bytes | None) -> list[float] | None:
     if packed is None:
         return None
     vector: NDArray[Any] = np.frombuffer(packed, dtype="<f4")
-    return None if np.isnan(vector).any() else list(vector.tolist())  # A purge overwrites a secret's vector with NaN.
+    return None if np.isnan(vector).any() else list(vector.tolist())  # A purge erases a vector by writing NaN.
 
 
 def _filter(

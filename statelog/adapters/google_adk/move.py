@@ -159,7 +159,7 @@ class _WholeSession(_Shared):
 
     def __init__(self, source: Session) -> None:
         super().__init__(source, has_user=True)
-        self._id = source.id.strip()  # ADK's services and StatelogSessionService strip whitespace from ids.
+        self._id = source.id.strip()  # ADK's services and StatelogSessionService strip ids as well.
 
     @property
     def wanted(self) -> Any:

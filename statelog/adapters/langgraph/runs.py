@@ -126,7 +126,7 @@ def _plan(
         return result
     if state.next:
         state = yield _Do("get_state", (config,), {})
-        if state.next:  # A new run would drop the question of the resumed run.
+        if state.next:  # Do not begin a new run, which would drop this question.
             raise _waiting(config, state)
     return (yield _Do("invoke", (input, _at_head(_with_event(config, event_id), state)), options))
 
@@ -215,7 +215,7 @@ def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[
     id = _id_in(state.config)
     while id in parents and id not in ids:
         id = parents[id]
-    if id and id not in parents:  # Retention has removed this ancestor. Older ids may be its ancestors.
+    if id and id not in parents:  # Retention has removed this ancestor, so any older id may be its ancestor.
         return any(each <= id for each in ids)
     return id in ids
 
@@ -241,7 +241,7 @@ def _answered(state: Any) -> Generator[_Do, Any, _Answered | None]:
         return None
     found = yield _Do("get_tuple", (state.config,), {})
     answers = {task: value for task, channel, value in found.pending_writes or () if channel == ANSWERS}
-    last = answers.get(NO_TASK)  # It stays among the pending writes after it was used.
+    last = answers.get(NO_TASK)  # A pending write stays after its answer was used.
     used = {task.id: _listed(answers.get(task.id)) for task in asking}
     is_unused = last is not None and not any(each and each[-1] == last for each in used.values())
     for task in asking:
@@ -295,7 +295,7 @@ def _are_equal(stored: Any, given: Any) -> bool:
         return stored.keys() == given.keys() and all(_are_equal(stored[key], given[key]) for key in stored)
     if isinstance(stored, list | tuple) and isinstance(given, list | tuple):
         return len(stored) == len(given) and all(map(_are_equal, stored, given))
-    if hasattr(stored, "dtype") and hasattr(stored, "tobytes"):  # `==` compares numpy arrays item by item.
+    if hasattr(stored, "dtype") and hasattr(stored, "tobytes"):  # Do not use `==`, which returns an array.
         return _array(stored) == _array(given)
     try:
         return bool(stored == given)

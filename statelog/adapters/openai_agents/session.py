@@ -115,7 +115,7 @@ class StatelogSession(BranchedConversation):
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
         """Return the last items, and a function that replaces some of them if they have not changed."""
-        if type(self) is not StatelogSession:  # Compaction would bypass a subclass's methods.
+        if type(self) is not StatelogSession:  # Do not compact a subclass, whose methods would be bypassed.
             return None
         branch = self._branch
         state = await self._run(self._state, branch)

@@ -389,7 +389,7 @@ class EventLoopHost:
             return
         self._owed.discard(task)
         if not task.cancelling():
-            return  # A timeout expired just as its block ended.
+            return  # Ignore a timeout that expired just as its block ended.
         if done is not None:
             raise asyncio.CancelledError
         task.uncancel()

@@ -318,7 +318,7 @@ class _Purge:
         if event is None:
             redacted = record.redacted()
             digest = redacted.digest
-            if redacted.had_event:  # The old digest could confirm a guess of the removed content.
+            if redacted.had_event:  # Replace the digest, which could confirm a guess of the content.
                 digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
             return cbor.encode([owner, digest, borrowed])
         kind = kind_of(record)

@@ -250,7 +250,7 @@ class _Verifier:
 
     def check_names(self) -> None:
         """Report the redacted records that nothing in the log lists as removed (R2)."""
-        if self._index is None:  # The log is damaged, and a damaged record may be the one that lists them.
+        if self._index is None:  # The log is damaged, and an unreadable record may list them.
             return
         for lsn in self._names.unnamed():
             if self._names.is_complete:

@@ -147,7 +147,7 @@ class _Campaign:
             bad = BadImage(name, task.start, "", f"cuts {task.start} to {task.stop}", False, result.reason, None)  # noqa: FBT003
             result = Tally(wrong=1, bad=[bad])
         if self.passes > 1:
-            result.cuts = 0  # The first pass has counted the cuts.
+            result.cuts = 0  # Count the cuts only in the first pass.
         self.tallies[number].add(result)
         self._distinct |= result.digests
 

@@ -63,7 +63,7 @@ def _branch_facts(thread: Thread, here: str) -> Iterator[tuple[str, bytes]]:
             parent = None
         if parent is not None:
             yield f"{version} parent", _digest(parent.id)
-        if is_head:  # Reading the state of the head decodes it, and checks its digest.
+        if is_head:  # Read the head's state, which decodes it and checks its digest.
             yield f"{here} state", _digest(_ordered(exact_form(each.state)))
         is_head = False
 

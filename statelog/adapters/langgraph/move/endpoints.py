@@ -259,7 +259,7 @@ def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool
 
 def _create_like(path: Path, status: os.stat_result) -> None:
     """Create an empty database with the owner and mode in `status`, unless the file exists."""
-    with suppress(OSError):  # SQLite will report the reason.
+    with suppress(OSError):  # SQLite opens the file anyway, and reports the reason if it cannot.
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
             follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
@@ -363,7 +363,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
     is_address = False
-    with suppress(psycopg.ProgrammingError):  # The error's message may quote a part of the password.
+    with suppress(psycopg.ProgrammingError):  # Drop the error, whose message may quote a part of the password.
         psycopg.conninfo.conninfo_to_dict(url)
         is_address = True
     if not is_address:

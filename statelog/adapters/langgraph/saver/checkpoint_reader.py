@@ -223,7 +223,7 @@ def _decode_row(
 ) -> CheckpointTuple:
     own = row.kept.own
     checkpoint = load_kept(codec, row.kept)
-    if not isinstance(checkpoint, dict):  # A serialiser may return anything for a different one's bytes.
+    if not isinstance(checkpoint, dict):  # A serialiser may decode another serialiser's bytes to anything.
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
         raise FormatError(message, thread=thread_id, checkpoint=own.id)
@@ -315,7 +315,7 @@ def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     for row in reversed(rows):
         bundles, is_alone = decode_bundles(row)
         if is_alone:
-            yield from bundles  # Writes of one task alone are older than groups.
+            yield from bundles  # Writes that are stored alone are older than groups.
         else:
             groups += reversed(bundles)
     yield from reversed(groups)

@@ -427,7 +427,7 @@ def _spliced(
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(stored, 0, first), *encoded, *items.read_list(stored, stop)]
-        return _whole(changes, name, whole)  # The whole list shares equal parts wherever they are.
+        return _whole(changes, name, whole)  # Storing the whole list shares equal parts wherever they are.
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 

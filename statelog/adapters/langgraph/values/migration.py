@@ -141,7 +141,7 @@ class _Channels:
         for channel in self.values.keys() - made.keys():
             self._rename(channel, None)
         self.values = made
-        self.changed = set(made)  # The function may have changed lists and dicts in place.
+        self.changed = set(made)  # Mark all: the function may have changed lists and dicts in place.
 
     def _rename(self, channel: str, name: str | None) -> None:
         former = next((old for old, new in self.names.items() if new == channel), channel)

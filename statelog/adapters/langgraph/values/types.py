@@ -135,7 +135,7 @@ class Types:
             return upgrade(*given) if code == EXT_CONSTRUCTOR_POS_ARGS else upgrade(given)
         except Exception as error:
             error.add_note(f"statelog: raised by types[{name!r}]")
-            LOADING.get().errors.append(error)  # ormsgpack and LangGraph suppress this error.
+            LOADING.get().errors.append(error)  # Keep this error, because ormsgpack and LangGraph suppress it.
             raise
 
 
