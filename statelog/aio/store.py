@@ -184,7 +184,7 @@ class Opening:
         self._store: Store | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"the store is not open yet, and has no {name!r}: async with aio.open(...) as store: ..."
+        message = f"the store is not open yet, so it has no {name!r}: use `async with aio.open(...) as store:`"
         raise AttributeError(message, name=name, obj=self)
 
     async def _open(self) -> Store:

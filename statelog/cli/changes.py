@@ -62,7 +62,7 @@ def rollback(
             )
         elif is_graph(made.state) and before is not None and made.kind == "commit":
             output.say(
-                f"LangGraph goes on from checkpoint {made.id}, a copy of {goal.id}"
+                f"LangGraph continues from checkpoint {made.id}, a copy of {goal.id}"
                 f" ({format_duration(duration_s)}); undo: rollback to {before.id}"
             )
         else:

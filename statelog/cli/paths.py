@@ -53,7 +53,7 @@ def _step(match: re.Match[str], text: str) -> Step:
     try:
         key = json.loads(match["quoted"])
     except ValueError as error:
-        message = f"{text!r} is not a path: {match['quoted']} is not a JSON text"
+        message = f"{text!r} is not a path: {match['quoted']} is not a JSON string"
         raise UsageError(message, path=text) from error
     assert isinstance(key, str)
     return key

@@ -507,7 +507,7 @@ class Execution:
         with self.store.transaction() as tx:
             held = self.thread_in(tx)
             if held.version != self._version:
-                message = f"thread {self.thread.id!r} is at {held.version}, not at {self._version}"
+                message = f"thread {self.thread.id!r} is at version {held.version}, not at {self._version}"
                 raise ConflictError(message, thread=self.thread.id, expected_version=self._version)
             checkpoint = self._stage_besides(tx, writes[0][STEPS], also, emitted)
             expected = self._version if held.version == self._version else None  # `also` may have changed the version.

@@ -62,7 +62,7 @@ class UnknownWorkflows:
                     known = ", ".join(sorted(self._known))
                     _log.warning(
                         "run %s waits%s: this worker does not know workflow %s; it knows %s. If the workflow was"
-                        " renamed, give its former name to aliases=",
+                        " renamed, pass its old name in aliases=",
                         run,
                         wait,
                         name,

@@ -83,17 +83,17 @@ def _parts(payload: Any, *kinds: type) -> list[Any]:
 def _encode_time(value: time) -> str:
     offset = value.utcoffset()
     if value.fold and offset is None:
-        raise LossyError("a fold without a zone")
+        raise LossyError("it has a fold, but no time zone")
     if offset is None and value.tzinfo is not None:
-        raise LossyError("its zone has no fixed offset")
+        raise LossyError("its time zone has no fixed offset")
     if offset is not None and offset.microseconds:
-        raise LossyError("an offset with a fraction of a second")
+        raise LossyError("its UTC offset has a fraction of a second")
     return value.isoformat()
 
 
 def _encode_zone(value: Any) -> str:
     if value.key is None:
-        raise LossyError("a zone without a name")
+        raise LossyError("the time zone has no key")
     return str(value.key)
 
 

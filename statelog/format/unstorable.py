@@ -85,7 +85,11 @@ class Refusals(NamedTuple):
             self._locate_inside(value, path, depth)
         elif kind is datetime:
             if is_lossy(value):
-                _refuse(path, value, f" {value!r} (a fold without a zone, or an offset with a fraction of a second)")
+                _refuse(
+                    path,
+                    value,
+                    f" {value!r} (it has a fold but no time zone, or its UTC offset has a fraction of a second)",
+                )
         elif kind is str:
             _locate_surrogate(value, path)
         elif kind is int:

@@ -128,7 +128,7 @@ def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
         return redactor.redact_field(data, path)
     if b"\0" in data:
         for each in _WIDE.finditer(data):
-            redactor.refuse_if_found(each[0].replace(b"\0", b""), path, "a text of wide characters")
+            redactor.refuse_if_found(each[0].replace(b"\0", b""), path, "text in UTF-16 or UTF-32")
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
     try:
         return redact_packed(data, path, redactor)
     except NotMsgpackError:
-        redactor.refuse_if_found(data, path, "bytes that are neither a text nor msgpack")
+        redactor.refuse_if_found(data, path, "bytes that are neither text nor msgpack")
         return data
 
 
@@ -296,7 +296,7 @@ class _Cbor(_Walker):
             try:
                 made = redact_packed(body, path, redactor) if not is_secret else redact_secret(body, path, redactor)
             except NotMsgpackError:
-                redactor.refuse_if_found(body, path, "a part of a value that was cut")
+                redactor.refuse_if_found(body, path, "part of a split value")
                 made = body
             return head + cbor.head(_BYTES, len(made)) + made, body_at + size
         is_secret = (is_secret or names_secret(name.decode())) and name_item != _SERIALISED

@@ -49,7 +49,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
     async def live(request: Request) -> Response:
         if len(open_streams) >= _STREAMS_MAX:
-            return of_error(LimitError(f"{_STREAMS_MAX} pages have a stream open already", limit=_STREAMS_MAX))
+            return of_error(LimitError(f"{_STREAMS_MAX} pages already have a stream open", limit=_STREAMS_MAX))
         try:
             last = await run_sync(_start, inspected.store, request.headers.get("last-event-id"))
         except StatelogError as error:

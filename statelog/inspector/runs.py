@@ -467,7 +467,7 @@ def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
     """
     replace = body.get("replace") or {}
     if not isinstance(replace, Mapping):
-        message = f"replace must be an object of JSON texts by place, not {type(replace).__name__}"
+        message = f"replace must be an object that maps places to JSON texts, not {type(replace).__name__}"
         raise UsageError(message, argument="replace")
     args = json_of(body, "args")
     if args is not None and not isinstance(args, list):

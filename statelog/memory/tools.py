@@ -40,7 +40,7 @@ _MANAGE: dict[str, Any] = {
         "text": {"type": ["string", "null"], "description": "The fact as a sentence. Null to forget."},
         "key": {
             "type": ["string", "null"],
-            "description": "What the fact is about, such as 'diet'. A new fact replaces the former one of its key."
+            "description": "What the fact is about, such as 'diet'. A new fact replaces the previous one of its key."
             " Null for a fact that replaces none. Required to forget.",
         },
     },

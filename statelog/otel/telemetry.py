@@ -51,7 +51,7 @@ class Telemetry:
         self.meter = meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
         self.has_content = os.environ.get(CAPTURE, "").strip().lower() in _CAPTURING
         self.commit_duration = meter.create_histogram(
-            "statelog.commit.duration", "s", "Duration of commits, with the flush that they wait for"
+            "statelog.commit.duration", "s", "Duration of commits, including the flush that they wait for"
         )
         self.flush_duration = meter.create_histogram(
             "statelog.flush.duration", "s", "Duration of flushes that a caller asked for"

@@ -83,6 +83,6 @@ class EnumCheck:
         pairs = zip(after[::2], after[1::2], strict=True)
         dumped: Any = dict(pairs) if is_dict else type(value)(after)
         if len(dumped) != len(value):
-            message = f"{channel}: an enum member and another key are stored as equal keys"
+            message = f"{channel}: an enum member and another key would be stored as the same key"
             raise ValidationError(message, channel=channel, path=channel)
         return dumped

@@ -234,7 +234,7 @@ def _dict(arguments: tuple[Any, ...]) -> Shape:
         except TypeError as error:
             raise MisfitError(path, "a value that is stored as a dict cannot be a key") from error
         if len(dumped) != len(value):
-            raise MisfitError(path, "an enum member and another key are stored as equal keys")
+            raise MisfitError(path, "an enum member and another key would be stored as the same key")
         return dumped
 
     def load(stored: Any) -> dict[Any, Any]:

@@ -75,13 +75,13 @@ class CrashTestReport:
         """Return rows for display: name, count and remark."""
         rows: list[tuple[str, int, str]] = []
         if self.controls:
-            of = f"of {len(self.controls)} disks that break their promise on purpose"
+            of = f"of {len(self.controls)} deliberately faulty disks"
             rows.append(("controls caught", sum(self.controls.values()), of))
         if self.power_loss is not None:
             power = self.power_loss
-            of = f"of {power.cuts_all:,} points of {len(power.by_workload)} workloads where the power can fail"
+            of = f"of {power.cuts_all:,} possible power cuts in {len(power.by_workload)} workloads"
             rows.append(("cuts", power.cuts, of))
-            rows.append(("images", power.images, "distinct, of what the disk may hold then"))
+            rows.append(("images", power.images, "distinct disk images that the cuts can leave"))
             rows.append(("second cuts", power.second_cuts, f"during recovery: {power.second_images:,} images"))
         if self.killed is not None:
             killed = self.killed

@@ -287,14 +287,19 @@ def _look_at_writer(store: Store, number: int, acknowledged: int, report: KillRe
     versions = [version for version, _id, _n in found]
     last = thread.version
     if last < acknowledged:
-        report.blame(f"writer {number}: {acknowledged} was acknowledged, {last} is the last", lost=acknowledged - last)
+        report.blame(
+            f"writer {number}: version {acknowledged} was acknowledged, but the last version is {last}",
+            lost=acknowledged - last,
+        )
     if last > acknowledged + 1:
-        report.blame(f"writer {number}: {acknowledged} was acknowledged, {last} is there")
+        report.blame(
+            f"writer {number}: version {acknowledged} was the last one acknowledged, but version {last} exists"
+        )
     report.unacknowledged += last == acknowledged + 1
     if versions != list(range(last, -1, -1)) or any(
         id_ != f"{number}-{n}" or version != n for version, id_, n in found
     ):
-        report.blame(f"writer {number}: its versions are not the commits it made")
+        report.blame(f"writer {number}: its versions differ from its commits")
     for version in range(0, last + 1, max(last // 50, 1)):
         state = thread.at(version).state
         expected = write_of(version)

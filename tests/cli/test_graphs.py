@@ -105,7 +105,7 @@ def test_a_rollback_changes_the_checkpoint_that_langgraph_shows(run, travelled):
     path, head, first, third = travelled
     answer = run("rollback", path, "1", third)
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith("LangGraph goes on from checkpoint ")
+    assert answer.out.startswith("LangGraph continues from checkpoint ")
     assert f"a copy of {third}" in answer.out.replace("\n", " ")
     with StatelogSaver.open(path) as saver:
         graph = graph_of(saver)

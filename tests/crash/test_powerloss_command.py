@@ -103,11 +103,11 @@ def test_a_lost_commit_is_reported_and_fails(run):
     outcome = good()
     outcome.power_loss.lost = 1
     outcome.power_loss.bad.append(
-        BadImage("commit", 7, "", "", lost=True, message="found as after step 3", evidence=None)
+        BadImage("commit", 7, "", "", lost=True, message="the contents are those after step 3", evidence=None)
     )
     code, out, err, _given = run(outcome)
     assert code == 1
-    assert "commit, cut 7: found as after step 3" in out
+    assert "commit, cut 7: the contents are those after step 3" in out
     assert "lost 1, wrong 0" in err
 
 

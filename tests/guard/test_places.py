@@ -103,7 +103,7 @@ def test_a_list_of_two_is_not_always_a_name_and_its_value(tmp_path, value):
 def test_an_array_of_texts_beside_a_telling_name_is_refused(tmp_path):
     numpy = pytest.importorskip("numpy")
     with opened(tmp_path) as store:
-        with pytest.raises(SecretError, match="wide characters"):
+        with pytest.raises(SecretError, match="UTF-16 or UTF-32"):
             store.thread("t").commit({"c": {"api_key": numpy.array([NAMED])}})
         assert_hidden(store)
 

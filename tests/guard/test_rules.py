@@ -167,13 +167,13 @@ def test_refuse_raises_and_names_rule_and_path():
 
 
 def test_a_secret_in_bytes_that_cannot_be_changed_is_refused():
-    with pytest.raises(SecretError, match="neither a text nor msgpack"):
+    with pytest.raises(SecretError, match="neither text nor msgpack"):
         redacted(b"\x80\x04\x95\xff" + TOKEN.encode())
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
 def test_a_secret_in_wide_characters_is_refused(encoding):
-    with pytest.raises(SecretError, match="wide characters"):
+    with pytest.raises(SecretError, match="UTF-16 or UTF-32"):
         redacted({"a": f"the key is {TOKEN}".encode(encoding)})
     assert redacted("nothing here at all".encode(encoding)) == "nothing here at all".encode(encoding)
 

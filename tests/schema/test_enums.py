@@ -107,7 +107,7 @@ def test_enum_reaches_a_users_reducer_and_is_stored_by_value_after_it() -> None:
 def test_enum_key_that_meets_its_own_value_is_refused() -> None:
     schema = Schema.of({"a": dict[Color | str, int]})
 
-    with pytest.raises(ValidationError, match="stored as equal keys") as raised:
+    with pytest.raises(ValidationError, match="stored as the same key") as raised:
         schema.validate_write("a", {Color.RED: 1, "red": 2})
 
     assert raised.value.path == "a"

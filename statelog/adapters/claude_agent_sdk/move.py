@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[_Projects]:
     files = sorted(_sessions_in(path), key=lambda file: file.stat().st_mtime)
     if not files:
         message = (
-            f"{path} is not a folder of Claude Code's projects: it has no folder with transcripts that are named"
+            f"{path} is not a projects folder of Claude Code: none of its folders has a transcript that is named"
             " by a session id"
         )
         raise FormatError(message, path=str(path))

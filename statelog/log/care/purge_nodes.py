@@ -362,7 +362,7 @@ class NodeRewriter:
         known = self._headers.setdefault(header, mended)
         if known != mended:
             message = "it cannot be cut out"
-            raise SecretError(message, path="a value that was cut into the items of a list", lsn=self._lsn)
+            raise SecretError(message, path="a value that is stored as the items of a list", lsn=self._lsn)
 
     def _paths_of(self, item: bytes) -> Iterable[Path]:
         return self._paths.get(node_digest(LEAF, item), ())

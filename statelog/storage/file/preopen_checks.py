@@ -237,11 +237,11 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     elif live_key != live.transaction_id:
         shift = live.transaction_id - live_key
         if first + 1 < second or (stale_key is not None and stale.transaction_id - stale_key != shift):
-            raise _damaged(path, f"{facts}, the last commit was {live_key}")
+            raise _damaged(path, f"{facts}, but the last commit was {live_key}")
     if stale_key is not None and stale_key == live.transaction_id + 1:
         was_refused = stale.transaction_id == live.transaction_id - 1 and stale.last_page <= live.last_page
         if not was_refused:
-            raise _damaged(path, f"{facts}, the last commit was {stale_key}")
+            raise _damaged(path, f"{facts}, but the last commit was {stale_key}")
 
 
 def _last_free_key(descriptor: int, path: Path, meta: Meta) -> int | None:

@@ -206,7 +206,7 @@ class Examiner:
         session = WorkloadSession(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
         refused = session.do(workload.lanes[0][step - 1])
         session.close()
-        assert refused is None, f"step {step}, done again: {refused}"
+        assert refused is None, f"step {step}, repeated: {refused}"
 
     def _put(self, image: Image, generator: random.Random) -> None:
         remove_all(self._directory)

@@ -111,7 +111,7 @@ class ImageFault:
 def judge(finding: ImageFinding, progress: Progress, expectation: Expectation) -> ImageFault | None:
     """Return the fault of an image at one cut, or None."""
     if not finding.exists and max(progress.durable) >= 0:
-        return ImageFault(lost=True, message=f"{max(progress.durable)} steps were acknowledged, and there is no store")
+        return ImageFault(lost=True, message=f"{max(progress.durable)} steps were acknowledged, but there is no store")
     if finding.problem:
         return ImageFault(lost=False, message=finding.problem)
     if not finding.exists:
@@ -125,9 +125,9 @@ def judge(finding: ImageFinding, progress: Progress, expectation: Expectation) -
             continue
         where = f"lane {number}: {first} steps durable, {done} done, {begun} begun"
         if after and max(after) < first:
-            return ImageFault(lost=True, message=f"{where}, found as after step {max(after)}")
-        how = f"found as after step {min(after)}" if after else f"found as after no step: {finding.difference}"
-        return ImageFault(lost=False, message=f"{where}, {how}")
+            return ImageFault(lost=True, message=f"{where}, but the contents are those after step {max(after)}")
+        how = f"are those after step {min(after)}" if after else f"match no step: {finding.difference}"
+        return ImageFault(lost=False, message=f"{where}, but the contents {how}")
     return None
 
 
@@ -234,7 +234,7 @@ def _finish(
             found = without_threads(read_contents(store), expectation.ignored | {AFTER})
         lane = next(lane for lane in expectation.lanes if step in lane.gradual)
         if found != lane.steps[step]:
-            return f"step {step}, done again: {describe_difference(found, lane.steps[step])}"
+            return f"step {step}, repeated: {describe_difference(found, lane.steps[step])}"
     return ""
 
 
@@ -242,7 +242,7 @@ def _check_chain(store: Store, chain: Mapping[int, str]) -> str:
     last = store.last_lsn
     for record in store.log(after=max(last - 1, 0)):
         if chain.get(last) != record.digest:
-            return f"record {last} is not the one that was written"
+            return f"record {last} differs from the record that was written"
     return ""
 
 

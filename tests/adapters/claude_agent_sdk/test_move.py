@@ -264,7 +264,7 @@ def test_a_foreign_folder_is_refused(tmp_path):
     folder = tmp_path / "foreign"
     write(folder / "project" / "x.jsonl", [{}])
     for path in (folder, folder / "project" / "x.jsonl"):
-        with pytest.raises(FormatError, match="is not a folder of Claude Code's projects"), opened(path):
+        with pytest.raises(FormatError, match="is not a projects folder of Claude Code"), opened(path):
             pass
 
 

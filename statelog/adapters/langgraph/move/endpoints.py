@@ -159,8 +159,8 @@ class _StoreEndpoint(Endpoint):
             found = find_place(Lineage(snapshot, place.thread_id), named)
         if found is not None and found.schema_version > 1:
             message = (
-                f"thread {place.thread_id!r} has checkpoints of schema version {found.schema_version}, and a copy by"
-                " LangGraph's savers would not keep the version: its values would pass the steps again"
+                f"thread {place.thread_id!r} has checkpoints of schema version {found.schema_version}, but"
+                " LangGraph's savers do not store the version: the copied values would be migrated a second time"
             )
             raise SchemaVersionError(message, thread=place.thread_id, stored=found.schema_version, declared=1)
 
@@ -242,7 +242,9 @@ def opened(
             yield endpoint
     elif "://" in name:
         shown = redacted_url(name)
-        message = f"{shown}: threads are moved from and to sqlite:PATH, postgresql://... or the path of a store"
+        message = (
+            f"{shown} is not a source or target of threads: use sqlite:PATH, postgresql://... or the path of a store"
+        )
         raise UsageError(message, argument="name", value=shown)
     else:
         with _opened_store(Path(name), open_store, writing=writing) as endpoint:
@@ -337,7 +339,7 @@ def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool)
         raise FormatError(message, path=str(path)) from None
     for name, columns in _COLUMNS.items():
         if not (columns <= found[name] or (may_lack and not found[name])):
-            message = f"{path} holds no checkpoints of LangGraph"
+            message = f"{path} contains no LangGraph checkpoints"
             if found[name]:
                 message += f": its table {name} has no column {min(columns - found[name])}"
             raise FormatError(message, path=str(path))
@@ -376,7 +378,7 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
                 saver.setup()
             yield _PostgresEndpoint(name, saver, saver.conn)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        message = f"{name} holds no checkpoints of LangGraph"
+        message = f"{name} contains no LangGraph checkpoints"
         raise FormatError(message, path=name) from None
     except psycopg.Error as error:
         redact_error(error)

@@ -181,7 +181,7 @@ def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignR
             saver = package.LMDBSaver(environment, serde=UntouchedSerializer())
             yield saver, _LmdbRows(saver, saver._deserialize)  # noqa: SLF001 - its envelope has no public reader
     except (lmdb.InvalidError, lmdb.NotFoundError, lmdb.ReadonlyError):
-        message = f"{path} holds no checkpoints of langgraph-checkpoint-lmdb"
+        message = f"{path} contains no checkpoints of langgraph-checkpoint-lmdb"
         raise FormatError(message, path=str(path)) from None
     except lmdb.Error as error:
         message = f"{path}: {error}"
@@ -275,7 +275,9 @@ def _opened_redis(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], Foreign
         saver = RedisSaver(url=url, prefix=prefix, serde=UntouchedSerializer())
         with closing(saver.client):
             if not saver.client.exists(f"{prefix}:threads"):
-                message = f"{shown} holds no checkpoints of langgraph-checkpoint-plainredis with the prefix {prefix!r}"
+                message = (
+                    f"{shown} contains no checkpoints of langgraph-checkpoint-plainredis with the prefix {prefix!r}"
+                )
                 raise FormatError(message, path=shown)
             yield saver, _RedisRows(saver)
     except redis.RedisError as error:

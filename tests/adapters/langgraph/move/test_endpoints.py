@@ -77,7 +77,7 @@ def test_foreign_tables_are_not_read_as_checkpoints(tmp_path, path, statements):
     before = database.read_bytes()
     answer = import_into(path, database)
     assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (6, "", 1)
-    assert f"{database} holds no checkpoints of LangGraph" in answer.stderr
+    assert f"{database} contains no LangGraph checkpoints" in answer.stderr
     assert database.read_bytes() == before
     assert not path.exists()
 

@@ -360,7 +360,7 @@ def test_a_thread_deleted_in_the_store_is_not_imported_again(database, path):
     [
         (None, 11, "no database at"),
         (b"no database " * 400, 6, "is not a SQLite database"),
-        (b"", 6, "holds no checkpoints of LangGraph"),
+        (b"", 6, "contains no LangGraph checkpoints"),
     ],
 )
 def test_a_file_that_is_not_a_database_of_checkpoints_is_named(tmp_path, path, content, code, says):
