@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
 @AS_JSON
 def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: int, as_json: bool) -> None:
-    """Serve a page that shows STORE and print its address. Ctrl+C ends the server.
+    """Serve a page that shows STORE and print its URL. Ctrl+C ends the server.
 
-    The address contains a token: anyone who has it can read the store. Other processes can still write to it.
+    The URL contains a token: anyone who has it can read the store. Other processes can still write to it.
     """
     if not host.strip():  # An empty host would make the server listen on all addresses.
         message = "--host needs an address, such as 127.0.0.1"

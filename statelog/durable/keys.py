@@ -102,7 +102,7 @@ def unknown_key(queue: str, workflow: str) -> str:
 
 
 def dedup_key(queue: str, key: str) -> str:
-    """Return the key of the entry that names the open run with a deduplication key in a queue."""
+    """Return the key of the entry that names the open run that has a deduplication key in a queue."""
     return f"durable/dedup/{check_queue(queue)}/{text_digest(key)}"
 
 

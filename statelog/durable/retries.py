@@ -29,7 +29,7 @@ def retry(store: Store, run: str) -> RunInfo:
     """Continue a failed run from its recorded steps, after a repair of its code or of a service that it uses.
 
     Recorded steps return their recorded results. Steps that made the run fail are called again, and so are all calls
-    that were made after these failures. If a child made the run fail, the child is retried, too. If compensations have
+    that were made after these failures. If a child made the run fail, the child is also retried. If compensations have
     undone steps, all calls from the first undone step on are made again, with new idempotency keys. The `timeout_s` of
     the run counts from now.
 

@@ -76,7 +76,7 @@ class Archive(ABC):
 
     @abstractmethod
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return the age in seconds of each object with a prefix, by the storage's clock."""
+        """Return the age in seconds, by the storage's clock, of each object whose name begins with a prefix."""
 
     def append_fenced(self, *_request: Any) -> str | Outcome | None:
         """Create an object if the head still has the given token.

@@ -143,7 +143,7 @@ class BucketArchive(Archive):
                             obstore.delete(store, name)
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return the age in seconds of each object with a prefix, by the storage's clock."""
+        """Return the age in seconds, by the storage's clock, of each object whose name begins with a prefix."""
         store = self._store
         put_at = {str(each["path"]): each["last_modified"] for each in self._listed(prefix)}
         clock = f"{_CLOCK}{secrets.token_hex(16)}"

@@ -115,7 +115,7 @@ class FolderArchive(Archive):
                         folder.rmdir()
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return the age in seconds of each object with a prefix."""
+        """Return the age in seconds of each object whose name begins with a prefix."""
         found = {}
         for name, path in self._files(prefix):
             with self._translating(), suppress(*_NOT_THERE):

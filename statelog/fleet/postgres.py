@@ -157,7 +157,7 @@ class PostgresArchive(Archive):
                 self._asked(_REMOVE.format(table), (some,))
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return the age in seconds of each object with a prefix, by the storage's clock."""
+        """Return the age in seconds, by the storage's clock, of each object whose name begins with a prefix."""
         return dict(self._listed(_AGES, prefix))
 
     def read_all(self, names: Sequence[str]) -> list[StoredObject | None]:

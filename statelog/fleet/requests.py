@@ -100,7 +100,7 @@ class Performer:
         return self.archive.read(self.folder + name)
 
     def names(self, prefix: str, after: str) -> list[str]:
-        """Return the names with a prefix that sort after a name, without the store's folder."""
+        """Return the names that begin with a prefix and sort after a name, without the store's folder."""
         self.requests += 1
         found = self.archive.names_after(self.folder + prefix, self.folder + after)
         return [name.removeprefix(self.folder) for name in found]

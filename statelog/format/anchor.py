@@ -38,7 +38,7 @@ def encode_anchor(anchor: Anchor) -> bytes:
 
 
 def decode_anchor(data: object) -> Anchor:
-    """Return the anchor with these bytes.
+    """Return the anchor that these bytes encode.
 
     Raises:
         AnchorError: `data` is not the bytes of an anchor. Facts: argument, value.

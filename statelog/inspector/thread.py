@@ -146,7 +146,7 @@ def _read_one_by_one(thread: Thread, before: int) -> Iterator[Checkpoint | Unrea
 
 
 def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
-    """Return the version with which a request compares the shown version."""
+    """Return the version that a request compares with the shown version."""
     return _checkpoint(_thread_named(store, _text(query, "id"), query.get("against_branch")), query["against_version"])
 
 

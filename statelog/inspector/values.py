@@ -212,7 +212,7 @@ def rest(value: Any, path: Sequence[int], start: int, room: AnswerLimits) -> Nod
 
 
 def path_of(request: Request) -> list[int]:
-    """Return the query parameter `path`: positions with dots between them.
+    """Return the query parameter `path`: positions separated by dots.
 
     Raises:
         UsageError: the parameter is not a path. Facts: argument, value.

@@ -136,7 +136,7 @@ def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, 
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Return the nodes of a record by number, with `VACUUMED` for each vacuumed node. See ``record_rows``.
+    """Return the nodes of a record, in order of number. A vacuumed node is `VACUUMED`. See ``record_rows``.
 
     A short record may claim any number of vacuumed nodes. Each takes 8 bytes of the list.
     """

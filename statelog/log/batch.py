@@ -365,7 +365,7 @@ class Batch:
         return self._transaction.get_index(key)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix, and its payload, or None."""
+        """Return the greatest key that begins with `prefix`, and its payload, or None."""
         staged = [key for key, payload in self.index.items() if payload is not None and key.startswith(prefix)]
         found = self._transaction.last_index(prefix)
         if staged and (found is None or max(staged) >= found[0]):
@@ -374,7 +374,7 @@ class Batch:
         return found
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""
+        """Yield the keys that begin with `prefix` and their payloads, from the key `start` on, or in reverse."""
         staged = {key: payload for key, payload in self.index.items() if key.startswith(prefix)}
         stored = self._transaction.scan_index(prefix, start=start, reverse=reverse)
         if not staged:

@@ -31,7 +31,7 @@ class IndexedLog(Log, Protocol):
         """Return the index payload of a key, or None."""
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix, and its payload."""
+        """Return the greatest key that begins with `prefix`, and its payload."""
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""
+        """Yield the keys that begin with `prefix` and their payloads, from the key `start` on, or in reverse."""

@@ -74,7 +74,7 @@ class View:
     # --- threads and branches --------------------------------------------------
 
     def thread_lsn(self, thread_id: str) -> int | None:
-        """Return the LSN of the thread with an id, or None."""
+        """Return the LSN of the thread called `thread_id`, or None."""
         payload = self.transaction.get_index(keys.encode_thread_id_key(thread_id))
         return None if payload is None else keys.decode_lsn(payload)
 
@@ -103,7 +103,7 @@ class View:
         return list(map(self._thread_of_deletion, self._deletions(thread_id)))
 
     def died_us(self, thread_id: str) -> int | None:
-        """Return the time when a thread with this id was last deleted, or None."""
+        """Return the time when a thread called `thread_id` was last deleted, or None."""
         deletions = self._deletions(thread_id)
         return self.record(deletions[-1]).time_us if deletions else None
 
@@ -134,7 +134,7 @@ class View:
         return decode_policies(self.transaction.get_index(keys.POLICIES_KEY))
 
     def branch_number(self, thread: int, name: str) -> int | None:
-        """Return the number of the branch with a name, or None."""
+        """Return the number of the thread's branch called `name`, or None."""
         payload = self.transaction.get_index(keys.encode_branch_name_key(thread, name))
         return None if payload is None else keys.decode_u32(payload)
 

@@ -96,7 +96,7 @@ class _Segment:
             yield "time" if item["o"] == "sleep" else f"mail {item['n']}"
 
     def _pause_of(self, label: str) -> str:
-        """Return the id of a pause at the wait `label`: the id of its gate, or the run's id with the label."""
+        """Return the id of a pause at the wait `label`: the id of its gate, or the run's id joined with the label."""
         kind, _space, rest = label.partition(" ")
         return rest if kind == "gate" else f"{self._execution.id}/{label}"
 

@@ -184,7 +184,7 @@ class ReadTransaction:
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a view of the record with an LSN, or None. The view is valid until the transaction ends or writes.
+        """Return a view of the record at `lsn`, or None. The view is valid until the transaction ends or writes.
 
         Raises:
             ForgeryError: the store has a key, and the MAC of the record does not match. Facts: lsn.

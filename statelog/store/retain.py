@@ -106,7 +106,7 @@ def _check_pattern(engine: Engine, pattern: str) -> None:
 
 
 def _rows(engine: Engine, pattern: str) -> tuple[int | None, list[ThreadRow]]:
-    """Return the LSN of the thread with the leases, and the rows of the threads whose id matches."""
+    """Return the LSN of the thread that stores leases, and the rows of the threads whose id matches."""
     with engine.read() as view:
         leases = view.thread_lsn(LEASES_ID)
         return leases, [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]

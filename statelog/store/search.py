@@ -61,7 +61,7 @@ def search_items(
     """Search the entries below a prefix in the index. Return the result of `choose` for the texts that were found.
 
     `choose` gets an iterator of (key, hash) of all matching texts, best first, and takes as many as it needs. It
-    compares the hashes with those of the stored texts (`hash_of`). The rarest words of the query are searched first.
+    compares the hashes with the hashes of the stored texts (`hash_of`). The rarest words of the query come first.
     The other words hardly change the result but cost most, so they are searched only if fewer than `enough` texts were
     chosen. `first` is the number of texts to read at first; `choose` may take more.
     """

@@ -116,7 +116,7 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
 
 
 def find_named(view: View, thread: int, name: str) -> Head | None:
-    """Return the checkpoint of a thread with a tag or an id, or None."""
+    """Return the checkpoint of a thread that has the tag or id `name`, or None."""
     lsn = parse_default_id(name)  # No tag and no caller's id has this form, so try a default id first.
     if lsn is not None and 0 < lsn <= view.transaction.last_lsn():
         head = head_at(view, thread, lsn)

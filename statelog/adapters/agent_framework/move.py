@@ -62,7 +62,7 @@ class _CheckpointFolder:
         self._names = [*sorted(order, key=order.__getitem__), *unreadable] if order else []
 
     def names(self) -> Sequence[str]:
-        """Return the checkpoint ids by workflow and time. The ids of unreadable files come last."""
+        """Return the checkpoint ids, sorted by workflow and time. The ids of unreadable files come last."""
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
@@ -82,7 +82,7 @@ class _CheckpointFolder:
         )
 
     def _read(self, id: str) -> dict[str, Any]:
-        """Return the encoded checkpoint with the id `id`. Raises FormatError if its file is invalid."""
+        """Return the encoded checkpoint `id`. Raises FormatError if its file is invalid."""
         file = self._path / f"{id}{_SUFFIX}"
         with reading(str(file)):
             encoded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -104,7 +104,7 @@ class _FlowDatabase:
 
 
 def _waiting_at(what: str, flow: _Flow) -> int | None:
-    """Return the index of the state with which a flow waits, or None if it does not wait."""
+    """Return the index of the state in which a flow waits, or None if it does not wait."""
     if flow.pending is None:
         return None
     waiting, _question = flow.pending

@@ -350,7 +350,7 @@ class Lineage:
     # --- reading --------------------------------------------------------------------
 
     def find(self, id: str) -> Checkpoint | None:
-        """Return the newest checkpoint with an id, or None."""
+        """Return the newest checkpoint that has the id `id`, or None."""
         with self._session.read() as view:
             thread = self._thread(view)
             head = None if thread is None else find_named(view, thread, id)

@@ -64,7 +64,7 @@ class ThreadView:
         return self._engine.head(self._view, self.thread, number)
 
     def is_last_of(self, head: Head, id: str) -> bool:
-        """Return True if a checkpoint is the newest with an id, that is, it was not superseded."""
+        """Return True if the head is the newest checkpoint that has the id `id`: it was not superseded."""
         assert self.thread is not None
         if head.event.id == id and self._branches <= 2:  # A superseding checkpoint would be in a further branch.
             return True
@@ -72,7 +72,7 @@ class ThreadView:
         return head.event.id == id if lsn is None else keys.decode_lsn(lsn) == head.event.lsn
 
     def named(self, name: str) -> Head | None:
-        """Return the checkpoint with a tag or an id, or None."""
+        """Return the checkpoint that has the tag or id `name`, or None."""
         return None if self.thread is None else find_named(self._view, self.thread, name)
 
     def state(self, head: Head) -> Tree:

@@ -51,11 +51,11 @@ class DerivedIndex:
         return self._transaction.last_lsn()
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix, and its payload."""
+        """Return the greatest key that begins with `prefix`, and its payload."""
         return max(self.scan_index(prefix), default=None)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""
+        """Yield the keys that begin with `prefix` and their payloads, from the key `start` on, or in reverse."""
         found = {key: payload for key, payload in self.payloads.items() if key.startswith(prefix)}
         yield from ordered(found, start, reverse=reverse)
 

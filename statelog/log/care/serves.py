@@ -29,7 +29,7 @@ def served_id(event: CheckpointEvent) -> str | None:
 
 
 def find_served(view: View, thread: int, id: str) -> CheckpointEvent | None:
-    """Return the version with an id, or None. If it was superseded, a tag with the same name leads to its last form."""
+    """Return the version that has the id `id`, or None. If it was superseded, a tag `id` leads to its last form."""
     for key in (keys.encode_tag_key(thread, id), keys.encode_checkpoint_id_key(thread, id)):
         payload = view.transaction.get_index(key)
         lsn = 0 if payload is None else keys.decode_lsn(payload)

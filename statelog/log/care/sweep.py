@@ -305,7 +305,7 @@ def _listed(view: View) -> Iterator[tuple[int, int, int]]:
 
 
 def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
-    """Return the LSNs of the records with roots of some threads, and of the redacted records `held`, ascending."""
+    """Return the LSNs of some threads' records that have roots, and of the redacted records `held`, ascending."""
     runs = [array("Q", held)]
     for thread in threads:
         runs.append(array("Q", others_of(view, thread)))

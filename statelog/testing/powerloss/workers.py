@@ -261,7 +261,7 @@ def _answer(name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Return the function with a name of the form "module:function"."""
+    """Return the function that `name` gives as "module:function"."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

@@ -101,7 +101,7 @@ class Gatherer(Generic[T]):
             raise request.error
 
     def is_busy(self, name: str) -> bool:
-        """Return True if a part with this name may be waiting or being committed."""
+        """Return True if a part called `name` may be waiting or being committed."""
         return name in self._lines
 
     @contextmanager

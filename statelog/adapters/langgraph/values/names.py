@@ -344,5 +344,5 @@ def orphan_name(prefix: str) -> str:
 
 
 def awaited_name(prefix: str) -> str:
-    """Return the channel with the time at which writes were committed before their checkpoint."""
+    """Return the channel that stores the time at which writes were committed before their checkpoint."""
     return f"{prefix}."

@@ -157,7 +157,7 @@ class Reader:
         return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
 
     def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[FoundItem]:
-        """Yield the matching items put before the one with the key `at` in `recent`, latest first.
+        """Yield the matching items that were put before the item at the key `at` of `recent`, latest first.
 
         All items are read, in the order in which they are stored.
         """
