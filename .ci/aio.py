@@ -102,8 +102,8 @@ ON_LOOP = {
 """Methods and properties that do not read or write the file. They are called on the event loop, without `await`."""
 
 NOTES = {
-    "Store.export": "The target is written to there, too.",
-    "Store.import_": "The source is read there, too.",
+    "Store.export": "The target is also written there.",
+    "Store.import_": "The source is also read there.",
     "Store.image": "The target is written to on a thread of the pool.",
     "Thread.commit": "A commit that has begun is not undone if the task is cancelled.",
     "Thread.edit": "`change` is called on a thread of the pool.",
@@ -339,7 +339,7 @@ def check_forwarded(sources: Sources, node: ast.FunctionDef, module: str, by_han
 def class_of(module: Module, twin: Twin) -> str:
     """Return a class with the methods of a twin that are not written by hand."""
     held, sync_type = twin.held.removesuffix("()"), module.use(*twin.sync)
-    body = [f'"""Methods of `{".".join(twin.loop)}` that call those of `{twin.public}`."""\n']
+    body = [f'"""Methods of `{".".join(twin.loop)}` that call the methods of `{twin.public}`."""\n']
     if twin.base:
         base = ast.unparse(module.expression(ast.parse(twin.base, mode="eval"), twin.sync[0], at_run_time=True))
         sync_type += base[base.index("[") :]

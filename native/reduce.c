@@ -1,7 +1,7 @@
 /* Applies reducers to two whole CBOR items: addition, comparison, merge of maps, and union of sets.
  *
  * Trust: none. Both items are checked in full before anything is built from them.
- * Invariants: results are canonical, and equal those of Python's operators on the decoded values. If a kernel
+ * Invariants: results are canonical, and equal the results of Python's operators on the decoded values. If a kernel
  * cannot compute the result cheaply, it returns SL_FALLBACK. Nested maps use a stack, not recursion. */
 #include "internal.h"
 

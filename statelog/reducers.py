@@ -63,7 +63,7 @@ __dir__ = listing(__name__)
 class _Value:
     """A frozen class with equality by fields, like a frozen dataclass.
 
-    It replaces `dataclasses`, which would load `inspect` at start-up. Its pickles equal those of such a dataclass.
+    It replaces `dataclasses`, which would load `inspect` at start-up. Its pickles equal a frozen dataclass's pickles.
     """
 
     __slots__ = ()

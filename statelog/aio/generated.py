@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class StoreCalls:
-    """Methods of `statelog.aio.store.Store` that call those of `statelog.Store`."""
+    """Methods of `statelog.aio.store.Store` that call the methods of `statelog.Store`."""
 
     _runner: Runner
     _store: Store
@@ -308,7 +308,7 @@ class StoreCalls:
     ) -> ExportReport:
         """Write the store, or some of its threads, as a stream that any machine can import.
 
-        See `statelog.Store.export`. `progress` is called on a thread of the pool. The target is written to there, too.
+        See `statelog.Store.export`. `progress` is called on a thread of the pool. The target is also written there.
         """
         return await self._runner.run(self._store.export, target, threads=threads, since=since, progress=progress)
 
@@ -317,7 +317,7 @@ class StoreCalls:
     ) -> ImportReport:
         """Import an export. Every digest is checked first, and existing data is skipped.
 
-        See `statelog.Store.import_`. `progress` is called on a thread of the pool. The source is read there, too.
+        See `statelog.Store.import_`. `progress` is called on a thread of the pool. The source is also read there.
         """
         return await self._runner.run(self._store.import_, source, upto=upto, progress=progress)
 
@@ -344,7 +344,7 @@ class StoreCalls:
 
 
 class TransactionCalls:
-    """Methods of `statelog.aio.transaction.Transaction` that call those of `statelog.Transaction`."""
+    """Methods of `statelog.aio.transaction.Transaction` that call the methods of `statelog.Transaction`."""
 
     _runner: Runner
     _transaction: Transaction
@@ -358,7 +358,7 @@ class TransactionCalls:
 
 
 class ThreadCalls(Written[S, W]):
-    """Methods of `statelog.aio.thread.Thread` that call those of `statelog.Thread`."""
+    """Methods of `statelog.aio.thread.Thread` that call the methods of `statelog.Thread`."""
 
     _runner: Runner
     if TYPE_CHECKING:
@@ -461,7 +461,7 @@ class ThreadCalls(Written[S, W]):
 
 
 class BoardCalls:
-    """Methods of `statelog.aio.board.Board` that call those of `statelog.Board`."""
+    """Methods of `statelog.aio.board.Board` that call the methods of `statelog.Board`."""
 
     _runner: Runner
     _board: Board
@@ -644,7 +644,7 @@ class BoardCalls:
 
 
 class ClaimCalls:
-    """Methods of `statelog.aio.board.Claim` that call those of `statelog.Claim`."""
+    """Methods of `statelog.aio.board.Claim` that call the methods of `statelog.Claim`."""
 
     _runner: Runner
     fence: Claim
@@ -669,7 +669,7 @@ class ClaimCalls:
 
 
 class MemoryCalls:
-    """Methods of `statelog.aio.memory.Memory` that call those of `statelog.Memory`."""
+    """Methods of `statelog.aio.memory.Memory` that call the methods of `statelog.Memory`."""
 
     _runner: Runner
     sync: Memory
@@ -724,7 +724,7 @@ class MemoryCalls:
 
 
 class SessionCalls:
-    """Methods of `statelog.aio.memory.Session` that call those of `statelog.memory.Session`."""
+    """Methods of `statelog.aio.memory.Session` that call the methods of `statelog.memory.Session`."""
 
     _runner: Runner
     _session: Session
@@ -769,7 +769,7 @@ class SessionCalls:
 
 
 class FleetCalls:
-    """Methods of `statelog.aio.fleet.Fleet` that call those of `statelog.fleet.Fleet`."""
+    """Methods of `statelog.aio.fleet.Fleet` that call the methods of `statelog.fleet.Fleet`."""
 
     _fleet: Fleet
 

@@ -47,7 +47,7 @@ class Performer:
         """Carry out the requests of a generator, and return its result.
 
         Raises:
-            RemoteError: the storage is unavailable. Other errors are those of the storage and of
+            RemoteError: the storage is unavailable. Other errors are the errors of the storage and of
                 the protocol.
         """
         unknown = 0

@@ -90,8 +90,8 @@ def _key(config: Any, interrupt: Any) -> tuple[str, str, str]:
 class _Invocation:
     """Identifies one call of a graph by the runtime object that LangGraph creates for each call.
 
-    LangGraph stores the answer to an interrupt several times during a call: for the graph and for its tasks. With this
-    identity, only the first of them emits a resume event.
+    LangGraph stores the answer to an interrupt several times during a call: for the graph and for its tasks. This
+    identity lets only the first of them emit a resume event.
     """
 
     def __init__(self, config: Any) -> None:

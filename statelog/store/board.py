@@ -350,7 +350,7 @@ class Board(ReadBoard, OldBoardNames):
     ) -> RetentionReport:
         """Store a policy that removes old records of matching entries from now on. Apply it once now.
 
-        The rules are those of `prune`. Writes of entries apply the policy from time to time. If several policies match
+        The rules are as for `prune`. Writes of entries apply the policy from time to time. If several policies match
         a key, the policy with the longest pattern applies. A call without a rule removes the policy of the pattern. A
         call that changes nothing writes nothing.
 

@@ -97,7 +97,7 @@ def declared_tree(
         thread_id: the thread.
         event: the version of the thread.
         schema: the declared schema.
-        workspace: reads the nodes of the state. It must not have new nodes yet, and receives those of the migrated
+        workspace: reads the nodes of the state. It must not have new nodes yet, and receives the nodes of the migrated
             state.
         in_commit: True if the record of the state may never be committed.
 
@@ -117,7 +117,7 @@ def migrate_ahead(
     """Migrate a state, and cache it for the following commit. Return the size of the new nodes.
 
     `is_named` is False if the thread has not recorded the schema's name, so that the thread may have a different
-    schema. The other arguments and errors are those of `declared_tree`.
+    schema. The other arguments and errors are as for `declared_tree`.
 
     Raises:
         MigrationError: a step has ignored a channel, which would be lost. So the thread may have a different schema.
@@ -140,7 +140,7 @@ def migration_writes(
 
     Return an empty list if the head already has that version.
 
-    The arguments and errors are those of `declared_tree`.
+    Arguments and errors are as for `declared_tree`.
     """
     made = _migrated(session, thread_id, event, schema, workspace, in_commit=True)
     return [

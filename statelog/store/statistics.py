@@ -69,7 +69,7 @@ class ThreadStatistics:
 
     Attributes:
         checkpoints: the number of unexpired checkpoints on all branches. Shared checkpoints count once.
-        records: the number of its records, including those of expired versions, which keep their place in the log.
+        records: the number of its records, including records of expired versions, which keep their place in the log.
         records_size_bytes: the size of these records with their nodes, including nodes that only other threads use.
         lent_size_bytes: the maximum number of bytes in records of this thread that the state of another thread's head
             uses. At least these bytes stay in the file if this thread is deleted.

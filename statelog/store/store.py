@@ -417,7 +417,7 @@ class Store(Threads, OldStoreNames):
     ) -> RetentionReport:
         """Store a policy that removes old versions of matching threads, present and future. Apply it once now.
 
-        The rules are those of `prune`. A commit applies the policy of its thread every 64 versions. Without a rule, the
+        The rules are as for `prune`. A commit applies the policy of its thread every 64 versions. Without a rule, the
         policy of the matching threads is removed, and all their versions stay from then on.
 
         A new thread gets the policy of the last call whose pattern matches. An imported thread keeps its policy. A call
@@ -898,7 +898,7 @@ def open(
 
 
 def open_for_records(path: str | os.PathLike[str], **options: Any) -> Store:
-    """Open a store only to ship, restore, follow or fence its records. Options and errors are those of `open`.
+    """Open a store only to ship, restore, follow or fence its records. Options and errors are as for `open`.
 
     A guard is not needed, because nothing new is committed: in a store that has a guard, each commit raises GuardError.
     """

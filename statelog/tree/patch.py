@@ -1,6 +1,6 @@
 """Replaces a few neighbouring entries without moving a chunk boundary, so that only one path is written.
 
-The result equals that of `splice`, without visiting the rest of the tree. By T1, nothing else changes if each edited
+The result equals `splice`'s result, without visiting the rest of the tree. By T1, nothing else changes if each edited
 chunk still closes at its end and not before. Otherwise `patch` returns None.
 """
 

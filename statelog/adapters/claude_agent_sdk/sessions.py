@@ -60,7 +60,7 @@ class StatelogSessionStore(SessionStore):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this object. Options are those of `statelog.open`."""
+        """Open a store for this object. Options are as for `statelog.open`."""
         return cls(statelog.open(path, **options))
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:

@@ -42,7 +42,7 @@ class StatelogArtifactService(BaseArtifactService):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this service. Options are those of `statelog.open`."""
+        """Open a store for this service. Options are as for `statelog.open`."""
         return cls(statelog.open(path, **options))
 
     async def save_artifact(

@@ -50,11 +50,11 @@ class StatelogMemoryService(BaseMemoryService):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this service. Options are those of `statelog.open`."""
+        """Open a store for this service. Options are as for `statelog.open`."""
         return cls(statelog.open(path, **options))
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store the events of a session. They replace those of its events that were stored earlier."""
+        """Store the events of a session. They replace the session's events that were stored earlier."""
         await run(self._keep, session.app_name, session.user_id, session.id, session.events, is_whole=True)
 
     async def add_events_to_memory(

@@ -74,7 +74,7 @@ class StatelogSessionService(BaseSessionService):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this service. `close` closes it. Options are those of `statelog.open`."""
+        """Open a store for this service. `close` closes it. Options are as for `statelog.open`."""
         made = cls(statelog.open(path, **options))
         made._owns_store = True
         return made

@@ -84,7 +84,7 @@ _MAJOR_LIST = 4
 _LONG_TEXT = 0x78
 """The smallest first byte of an item for a string of 24 bytes or more.
 
-The head of a shorter string is one byte, which is smaller.
+The head of a shorter string is one smaller byte.
 """
 
 Stored = bytes | Tree

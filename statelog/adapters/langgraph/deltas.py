@@ -117,7 +117,7 @@ def find_changes(held: Holder[AnySession], old: Checkpoint[Any] | None, new: Che
 
 
 def _changed_items(channel: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the differences between two lists of messages that mostly have an equal beginning and an equal end."""
+    """Yield the differences between two lists of messages, whose beginnings and ends are usually equal."""
     start, most = 0, min(len(before), len(after))
     while start < most and before[start] == after[start]:
         start += 1

@@ -42,7 +42,7 @@ def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
         pause: the result of `pause_of`.
 
     Raises:
-        ConflictError: the messages differ from those of the pause, so it was resumed before, or the session has
+        ConflictError: the messages differ from the pause's messages, so it was resumed before, or the session has
             continued. No tool has run.
         UsageError: `pause` is not a result of `pause_of`.
     """

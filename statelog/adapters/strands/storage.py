@@ -62,7 +62,7 @@ class StatelogStorage(Storage):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this storage. Options are those of `statelog.open`."""
+        """Open a store for this storage. Options are as for `statelog.open`."""
         return cls(statelog.open(path, **options))
 
     def namespace(self, prefix: str) -> Any:

@@ -49,7 +49,7 @@ class _Applied:
 
 
 def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: Any) -> Engine:
-    """Open the store at `path`. Options and errors are those of `StoreFile.open`; `key` is as in `statelog.open`.
+    """Open the store at `path`. Options and errors are as for `StoreFile.open`; `key` is as in `statelog.open`.
 
     Raises:
         KeyArgumentError: `key` is not a key. Facts: argument.

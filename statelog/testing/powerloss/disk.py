@@ -1,6 +1,6 @@
 """The possible contents of a disk after a power cut, given what was written and flushed before it.
 
-The rules are those of POSIX. A file system on a disk with a volatile cache guarantees no more:
+The rules are POSIX's rules. A file system on a disk with a volatile cache guarantees no more:
 
 - A file has everything that was written before its last completed flush began.
 - Of later writes, each page of 4 KiB is on the disk or not, independently of all other pages of any file. A page that

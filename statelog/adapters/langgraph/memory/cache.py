@@ -86,7 +86,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> Self:
-        """Open a store file, which is closed with this object. Options and errors are those of `statelog.open`."""
+        """Open a store file, which is closed with this object. Options and errors are as for `statelog.open`."""
         return cls._open(path, options, lambda store: cls(store, serde=serde, clock=clock))
 
     # --- the cache ------------------------------------------------------------------

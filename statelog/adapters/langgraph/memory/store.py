@@ -133,7 +133,7 @@ class StatelogStore(ThreadHolder, BaseStore):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> Self:
-        """Open a store file, which is closed with this object. Options and errors are those of `statelog.open`."""
+        """Open a store file, which is closed with this object. Options and errors are as for `statelog.open`."""
         return cls._open(path, options, lambda store: cls(store, index, ttl, migrations=migrations, clock=clock))
 
     # --- batches --------------------------------------------------------------------
