@@ -16,10 +16,10 @@ def main() -> int:
     """Run the workloads that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
-    parser.add_argument("--scale", type=float, default=SCALE_DEFAULT, help="of the sizes; 1 are those of the targets")
-    parser.add_argument("--repeats", type=int, default=REPEATS_DEFAULT, help="how often compared sides take turns")
-    parser.add_argument("--directory", type=Path, help="where files go; a temporary one")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--scale", type=float, default=SCALE_DEFAULT, help="factor for all sizes; the targets use 1")
+    parser.add_argument("--repeats", type=int, default=REPEATS_DEFAULT, help="number of alternating repetitions")
+    parser.add_argument("--directory", type=Path, help="directory of the files; default: a temporary one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     given = parser.parse_args()
     return run(
         given.names,

@@ -112,7 +112,7 @@ def measure_sixteen(bench: Bench, *, target: float) -> Result:
     return Result(
         checks=(
             at_least(
-                f"{_THREADS} threads: commits a second, of {sqlite_peer.NAME}'s",
+                f"{_THREADS} threads: commits a second, relative to {sqlite_peer.NAME}'s",
                 ours.per_second / theirs.per_second,
                 target,
             ),

@@ -100,13 +100,13 @@ def _measure_write(bench: Bench, write: str, most: float) -> Result:
     found, raw, peer = samples.values()
     return Result(
         checks=(
-            at_most(f"{write}: median commit, of {_THEIRS}'s", found.p50_us / peer.p50_us, most),
+            at_most(f"{write}: median commit, relative to {_THEIRS}'s", found.p50_us / peer.p50_us, most),
             at_most(
-                f"{write}: p99, over several advances, of {_RAW}'s",
+                f"{write}: p99, over several checkpoints, relative to {_RAW}'s",
                 found.side("").p99_us / raw.side("").p99_us,
                 _P99_MAX,
             ),
-            at_most("files beside LMDB's lock file, once closed", len(left) - 1, 1, "files"),
+            at_most("files other than LMDB's lock file, once closed", len(left) - 1, 1, "files"),
         ),
         sides=tuple(taken.side(name) for name, taken in samples.items()),
         notes=(f"{_RAW}: the {len(data)} bytes that the journal gets of {write}, into a file of zeros",),
@@ -129,7 +129,9 @@ def _measure_transaction(bench: Bench) -> Result:
         samples = interleave(sides, count=bench.repeats * _COMMITS_PER_REPEAT)
     commit, both = samples.values()
     return Result(
-        checks=(at_most("transaction over two threads: median, of a commit's", both.p50_us / commit.p50_us, 2.0),),
+        checks=(
+            at_most("transaction over two threads: median, relative to a commit's", both.p50_us / commit.p50_us, 2.0),
+        ),
         sides=tuple(taken.side(name) for name, taken in samples.items()),
         notes=(),
     )
@@ -184,7 +186,7 @@ def _measure_unflushed(bench: Bench, write: str, most_us: float) -> Result:
 
 DURABILITY = BenchWorkload(
     "durability",
-    "Durable commits, beside SQLite with the same guarantee",
+    "Durable commits, compared with SQLite with the same guarantee",
     f"commit ({sqlite_peer.NAME}: WAL, synchronous={sqlite_peer.FULL}) and interval"
     f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL})",
     _measure,

@@ -53,7 +53,7 @@ def _measure_large(bench: Bench) -> Result:
     side = samples.side("statelog", file_size_bytes=path.stat().st_size)
     ratio = path.stat().st_size / (count * _LARGE_MESSAGE_BYTES)
     return Result(
-        checks=(at_most("file, of the text", ratio, 2.7),),
+        checks=(at_most("file, relative to the text", ratio, 2.7),),
         sides=(side, _append_to_sqlite(bench.directory / "large.sqlite", count, _LARGE_MESSAGE_BYTES)),
         notes=(f"{count} commits, each appending a message with {_LARGE_MESSAGE_BYTES} bytes of text",),
     )
@@ -67,9 +67,11 @@ def _measure_small(bench: Bench) -> Result:
         samples[name].side(f"statelog, {name}", file_size_bytes=path.stat().st_size if name == "late" else None)
         for name in ("early", "late")
     )
-    checks = [at_most("file, of the text", path.stat().st_size / (count * _SMALL_MESSAGE_BYTES), 6.0)]
+    checks = [at_most("file, relative to the text", path.stat().st_size / (count * _SMALL_MESSAGE_BYTES), 6.0)]
     if early.written_bytes and late.written_bytes:
-        checks.append(at_most("bytes written per commit, late of early", late.written_bytes / early.written_bytes, 1.3))
+        checks.append(
+            at_most("bytes written per commit, late relative to early", late.written_bytes / early.written_bytes, 1.3)
+        )
     peer = _append_to_sqlite(bench.directory / "small.sqlite", bench.size(2000, at_least=50), _SMALL_MESSAGE_BYTES)
     return Result(
         checks=tuple(checks),

@@ -64,10 +64,12 @@ def _measure(bench: Bench) -> Result:
     first = {name: median(each) for name, each in times_ms.items()}
     return Result(
         checks=(
-            at_most("first screen, of datasette with the same rows", first["statelog"] / first["datasette"], 0.5),
+            at_most(
+                "first screen, relative to datasette with the same rows", first["statelog"] / first["datasette"], 0.5
+            ),
             at_most(f"thread of {bench.size(_VERSIONS, at_least=200):,} versions: first paint", paint_ms, 500, "ms"),
             at_most("a step of the slider", step_ms, 50, "ms"),
-            at_least("a writer beside an open inspector, of alone", rate, 0.95),
+            at_least("a writer with an open inspector, relative to one without", rate, 0.95),
             at_most("size of the page's files", _assets_size_bytes() / 1024, 200, "KB"),
         ),
         sides=(),

@@ -115,13 +115,11 @@ def _measure_forget(bench: Bench) -> Result:
         store.compact()
         shown = [mark for mark in marks[:count] if _is_found(store, memory, mark) or _is_in_files(store, mark)]
         kept = sum(_is_found(store, memory, mark) for mark in marks[count:])
-    what = f"of {count} forgotten facts, those that a search, a recall or a file shows after compact"
+    what = f"forgotten facts, of {count}, that a search, a recall or a file shows after compact"
     return Result(
         checks=(
             exactly(what, len(shown), 0, ""),
-            exactly(
-                "of all facts, those that were found before, or are still found", found_before + kept, 2 * count, ""
-            ),
+            exactly("facts found before, and kept facts found after", found_before + kept, 2 * count, ""),
         ),
         sides=(),
     )

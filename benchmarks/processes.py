@@ -110,7 +110,7 @@ def _ratio(ours: _ProcessTimes, theirs: _ProcessTimes, percent: float) -> float:
 
 def _checks(case: _ProcessCase, rate: float, ours: _ProcessTimes, theirs: _ProcessTimes) -> Iterator[TargetCheck]:
     """Yield the checks of a case, which may have none."""
-    of = f"of {sqlite_peer.NAME}'s"
+    of = f"relative to {sqlite_peer.NAME}'s"
     if case.durability == "interval":
         if not case.pause_s:
             yield at_least(f"{case}: commits a second, {of}", rate, _INTERVAL_RATE_MIN)
@@ -120,15 +120,15 @@ def _checks(case: _ProcessCase, rate: float, ours: _ProcessTimes, theirs: _Proce
     elif not case.pause_s and case.count >= 2:
         yield at_least(f"{case}: commits a second, {of}", rate, _RATE_MIN)
         yield at_most(f"{case}: longest wait, {of}", _ratio(ours, theirs, 100), _LONGEST_MAX)
-        yield at_least(f"{case}: least share of a process, of a fair one", ours.least_share, _SHARE_MIN)
+        yield at_least(f"{case}: smallest share of a process, relative to a fair share", ours.least_share, _SHARE_MIN)
     if not case.pause_s and case.count == max(_COUNTS):
-        yield at_most(f"{case}: file, beyond what is in it", ours.beyond_mb, _BEYOND_MB_MAX, "MB")
+        yield at_most(f"{case}: file size beyond its contents", ours.beyond_mb, _BEYOND_MB_MAX, "MB")
 
 
 def _told(case: _ProcessCase, rate: float, ours: _ProcessTimes, theirs: _ProcessTimes) -> str:
     longest = (found.percentile_ns(100) / 1e6 for found in (ours, theirs))
     return (
-        f"{case}: of {sqlite_peer.NAME}'s rate {rate:.2f}x, median {_ratio(ours, theirs, 50):.2f}x,"
+        f"{case}: relative to {sqlite_peer.NAME}: rate {rate:.2f}x, median {_ratio(ours, theirs, 50):.2f}x,"
         f" p99 {_ratio(ours, theirs, 99):.2f}x, longest wait {_ratio(ours, theirs, 100):.3f}x"
         f" ({' and '.join(f'{each:.1f}' for each in longest)} ms);"
         f" least share {ours.least_share:.2f} and {theirs.least_share:.2f}"
@@ -180,7 +180,11 @@ def _measure_opening(bench: Bench, processes: Sequence[ChildProcess]) -> Result:
     sides = alone.side("opening a store, alone"), beside.side("opening a store, two others write to it")
     ratio = sides[1].p50_us / sides[0].p50_us
     return Result(
-        checks=(at_most("opening a store that two others write to: median, of alone", ratio, _OPENING_MAX),),
+        checks=(
+            at_most(
+                "opening a store that two others write to: median, relative to opening it alone", ratio, _OPENING_MAX
+            ),
+        ),
         sides=sides,
         notes=(),
     )
@@ -205,7 +209,7 @@ def _run(job: CommitJob, processes: Sequence[ChildProcess]) -> list[Samples]:
 
 PROCESSES = BenchWorkload(
     "processes",
-    "1, 2, 4 and 8 processes that commit to one file, beside SQLite with the same guarantee",
+    "1, 2, 4 and 8 processes that commit to one file, compared with SQLite with the same guarantee",
     f"commit ({sqlite_peer.NAME}: WAL, synchronous={sqlite_peer.FULL}) and interval"
     f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL})",
     _measure,

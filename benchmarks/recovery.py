@@ -73,8 +73,8 @@ def _measure(bench: Bench) -> Result:
     ratio = samples["big"].p50_us / samples["small"].p50_us
     return Result(
         checks=(
-            at_most("median open and first read, big of small", ratio, 2.0),
-            at_most("the same of the big one", samples["big"].p50_us / 1000, _MS_MAX, "ms"),
+            at_most("median open and first read, big file relative to small one", ratio, 2.0),
+            at_most("median open and first read of the big file", samples["big"].p50_us / 1000, _MS_MAX, "ms"),
         ),
         sides=tuple(
             taken.side(f"open {sizes[name] / 1e6:g} MB", file_size_bytes=paths[name].stat().st_size)
@@ -83,4 +83,4 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-OPEN = BenchWorkload("open-after-kill", "Open after SIGKILL: 1 GB file, beside 1 MB file", "interval", _measure)
+OPEN = BenchWorkload("open-after-kill", "Open after SIGKILL: 1 GB file, compared with 1 MB file", "interval", _measure)

@@ -105,8 +105,8 @@ def measure_searches(bench: Bench) -> Result:
         checks=(
             at_most(what, measured["statelog"].p50_us / measured["FTS5"].p50_us, _SEARCH_TIMES_MAX),
             at_most("index: size, relative to its text", size, _SIZE_TIMES_MAX),
-            at_most("index: time to make it, relative to a bulk insert of FTS5", build_s / peer_s, _BUILD_TIMES_MAX),
-            at_most("searches that find another number of texts than FTS5, of 50", missed, 0, ""),
+            at_most("index: time to build it, relative to a bulk insert of FTS5", build_s / peer_s, _BUILD_TIMES_MAX),
+            at_most("searches, of 50, that find a different number of texts than FTS5", missed, 0, ""),
         ),
         sides=(measured["statelog"].side("search"), measured["FTS5"].side("an FTS5 table by hand")),
         notes=(f"index made in {build_s:.2f} s, FTS5 filled in {peer_s:.2f} s; commits of {_PER_COMMIT} messages",),

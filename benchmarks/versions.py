@@ -63,7 +63,7 @@ def _measure_rename(bench: Bench) -> Result:
             if number == 0:  # The first rename also records the schema.
                 setting, renaming = Samples(), Samples()
         size = thread.at(base).state_size_bytes
-    what = f"a rename in a state of {size / 1e6:.0f} MB, of a commit: time"
+    what = f"a rename in a state of {size / 1e6:.0f} MB: time, relative to a commit"
     return Result(
         checks=(at_most(what, renaming.p50_us / setting.p50_us, 1.5),),
         sides=(setting.side("a commit that sets an int"), renaming.side("a commit that renames a channel")),
@@ -91,7 +91,7 @@ def _measure_reads(bench: Bench) -> Result:
         )
     return Result(
         checks=(
-            at_most("a read through five steps, of one without: time", _ratio(samples, "first"), 3),
+            at_most("a read through five steps: time, relative to one without", _ratio(samples, "first"), 3),
             at_most("the same read again: time", _ratio(again, "again"), 1.05),
         ),
         sides=(
@@ -150,7 +150,9 @@ def _measure_migrate(bench: Bench) -> Result:
         skip_us = (time.perf_counter() - skipping_s) * 1e6 / threads
         assert (report.migrated, report.failed, skipped) == (threads, [], threads)
     return Result(
-        checks=(at_most(f"migrate of {threads} threads, of a commit each: mean time", each_us / mean_us, 1.3),),
+        checks=(
+            at_most(f"migrate of {threads} threads: mean time, relative to a commit each", each_us / mean_us, 1.3),
+        ),
         sides=(single.side("a commit to a thread"),),
         notes=(f"migrate: {each_us:.0f} us a thread; {skip_us:.0f} us a thread that has the version",),
     )
@@ -181,8 +183,10 @@ def _measure_entries(bench: Bench) -> Result:
         assert (report.migrated, report.failed) == (entries, [])
     return Result(
         checks=(
-            at_most("a read of an entry through five steps, of one without: time", _ratio(samples, "first"), 3),
-            at_most(f"migrate of {entries} entries, of a set each: mean time", each_us / mean_us, 1.3),
+            at_most(
+                "a read of an entry through five steps: time, relative to one without", _ratio(samples, "first"), 3
+            ),
+            at_most(f"migrate of {entries} entries: mean time, relative to a set each", each_us / mean_us, 1.3),
         ),
         sides=(
             samples["bare"].side("a read of an entry without steps"),
@@ -214,7 +218,7 @@ def _count_losses(bench: Bench) -> Result:
         lost += _is_silent(lambda: store.thread("t", schema=changed).commit({"memories": "lost"}))
         lost += store.thread("t", schema=schema).state["memories"] != ["kept", "more"]
     lost += _count_lost_entries(bench, schema, forgetful)
-    return Result(checks=(exactly("values lost in silence, over 12 cases", lost, 0, ""),), sides=())
+    return Result(checks=(exactly("values lost silently, in 12 cases", lost, 0, ""),), sides=())
 
 
 def _count_lost_entries(bench: Bench, schema: Versioned[Any, Any], forgetful: Versioned[Any, Any]) -> int:

@@ -79,11 +79,13 @@ async def _measure_waiters(path: Path, calls: int, many: int) -> Result:
     more = threads[many] - threads[FEW]
     return Result(
         checks=(
-            at_most(f"{many} tasks that wait: threads more than of {FEW}", more, _THREADS_MORE_MAX, " threads"),
+            at_most(f"{many} waiting tasks: threads more than for {FEW}", more, _THREADS_MORE_MAX, " threads"),
             at_most(
-                "set to the claim of the task that waits for it: median, of few tasks'", many_us / few_us, _CALLED_MAX
+                "set to the claim of the task that waits for it: median, relative to few tasks'",
+                many_us / few_us,
+                _CALLED_MAX,
             ),
-            at_most("a process whose tasks wait without events, of a core", idle, _IDLE_MAX, "%"),
+            at_most("share of a core that a process uses whose tasks wait without events", idle, _IDLE_MAX, "%"),
         ),
         sides=(),
         notes=(f"set to the claim: {few_us / 1000:.2f} ms of {FEW} tasks, {many_us / 1000:.2f} ms of {many}",),
@@ -128,9 +130,13 @@ async def _measure_results(path: Path, repeats: int) -> Result:
             many.append(await _results_s(store, f"many-{repeat}", _RESULTS))
     few_s, many_s = median(few), median(many)
     return Result(
-        checks=(at_most(f"{_RESULTS} awaited results beside the worker, of {FEW}", many_s / few_s, _RESULTS_MAX),),
+        checks=(
+            at_most(
+                f"{_RESULTS} results awaited in the worker's process, relative to {FEW}", many_s / few_s, _RESULTS_MAX
+            ),
+        ),
         sides=(),
-        notes=(f"results beside the worker: {few_s:.2f} s of {FEW}, {many_s:.2f} s of {_RESULTS}",),
+        notes=(f"results awaited in the worker's process: {few_s:.2f} s of {FEW}, {many_s:.2f} s of {_RESULTS}",),
     )
 
 

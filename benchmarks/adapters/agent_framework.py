@@ -47,7 +47,10 @@ async def _measure(bench: Bench, durability: Any, target: float) -> list[TargetC
     what = f"Agent Framework, {count} checkpoints"
     return [
         clock.check(
-            f"{what}: save, {durability}, of a file never flushed", "ours save late", "theirs save late", target
+            f"{what}: save, {durability}, relative to a file that is never flushed",
+            "ours save late",
+            "theirs save late",
+            target,
         ),
         at_most(f"{what}: folder", size_of(ours_at) / size_of(theirs_at), 0.06),
     ]

@@ -36,5 +36,5 @@ async def _measure(bench: Bench) -> Result:
             ]
             with clock("early" if number < EARLY else "late" if number >= count - EARLY else "between"):
                 await sessions.append(KEY, batch)
-    what = f"Claude: append of {BATCH} at entry {count * BATCH}, of at {EARLY * BATCH // 2}"
+    what = f"Claude: append of {BATCH} at entry {count * BATCH}, relative to entry {EARLY * BATCH // 2}"
     return Result((clock.check(what, "late", "early", 1.2),), ())

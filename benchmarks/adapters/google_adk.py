@@ -77,7 +77,7 @@ async def _measure(bench: Bench) -> list[TargetCheck]:
         f"list_sessions of {listed}": (" list", 1.0, 1.5),
     }
     return [
-        clock.check(f"ADK: {what}, of {peer}", OURS + which, peer + which, target)
+        clock.check(f"ADK: {what}, relative to {peer}", OURS + which, peer + which, target)
         for what, (which, of_database, of_sqlite) in targets.items()
         for peer, target in ((DATABASE, of_database), (SQLITE, of_sqlite))
     ]

@@ -78,11 +78,11 @@ async def _measure(bench: Bench, size: int, read_target: float, file_target: flo
     ours.store.close()
     what = f"OpenAI, {count} items of {size} B"
     return [
-        clock.check(f"{what}: add_items, of SQLiteSession", "ours add late", "theirs add late", 0.9),
-        clock.check(f"{what}: add_items, of Advanced", "ours add late", "branched add late", 0.55),
+        clock.check(f"{what}: add_items, relative to SQLiteSession", "ours add late", "theirs add late", 0.9),
+        clock.check(f"{what}: add_items, relative to Advanced", "ours add late", "branched add late", 0.55),
         clock.check(f"{what}: get_items()", "ours read", "theirs read", read_target),
         clock.check(f"{what}: get_items() again, unchanged", "ours again", "theirs read", 0.2),
         clock.check(f"{what}: pop_item", "ours pop", "theirs pop", 1.2),
-        clock.check(f"{what}: branch, of Advanced", "ours branch", "branched branch", 0.12),
+        clock.check(f"{what}: branch, relative to Advanced", "ours branch", "branched branch", 0.12),
         at_most(f"{what}: file, all versions kept", size_of(ours_at) / size_of(theirs_at), file_target),
     ]

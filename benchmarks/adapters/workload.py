@@ -25,7 +25,7 @@ def _measure(bench: Bench) -> Result:
     asked = bench.rows or tuple(FRAMEWORKS)
     here = [name for name in asked if is_installed(FRAMEWORKS[name])]
     if not here:
-        message = f"none of their frameworks is installed: {', '.join(asked)}"
+        message = f"none of these frameworks is installed: {', '.join(asked)}"
         raise SkipError(message)
     return Result.joined([_measure_one(name, bench) for name in here])
 
@@ -39,7 +39,7 @@ def _measure_one(name: str, bench: Bench) -> Result:
 
 ADAPTERS = BenchWorkload(
     "adapters",
-    "Adapters beside the storage that their frameworks bring",
+    "Adapters, compared with the storage of their frameworks",
     "commit; the frameworks' own as they are shipped",
     _measure,
     needs_one_of=tuple(FRAMEWORKS.values()),

@@ -89,9 +89,13 @@ def measure_claims(bench: Bench) -> Result:
     what = f"claim + complete by {processes} processes"
     return Result(
         checks=(
-            at_least(f"{what}: tasks a second, of {_THEIRS}'s", sides[0].per_second / sides[1].per_second, _RATE_MIN),
-            at_most(f"{what}: longest wait, of {_THEIRS}'s", ours.longest_ns / theirs.longest_ns, _LONGEST_MAX),
-            at_least(f"{what}: least share of a process, of a fair one", ours.least_share, _SHARE_MIN),
+            at_least(
+                f"{what}: tasks a second, relative to {_THEIRS}'s", sides[0].per_second / sides[1].per_second, _RATE_MIN
+            ),
+            at_most(
+                f"{what}: longest wait, relative to {_THEIRS}'s", ours.longest_ns / theirs.longest_ns, _LONGEST_MAX
+            ),
+            at_least(f"{what}: smallest share of a process, relative to a fair share", ours.least_share, _SHARE_MIN),
             *(exactly(f"{what}: claimed twice, {name}", each.doubled, 0, "tasks") for name, each in found.items()),
             *(exactly(f"{what}: not done, {name}", each.missing, 0, "tasks") for name, each in found.items()),
         ),
@@ -157,7 +161,7 @@ def measure_waiting(bench: Bench) -> Result:
             for count, board in boards.items():
                 _claim_one(board, taken[count], next(numbers))
     large, small = (samples.side(f"statelog, claim with {count:,} waiting") for count, samples in taken.items())
-    what = f"claim with {many:,} waiting: median, of {_WAITING_FEW}"
+    what = f"claim with {many:,} waiting: median, relative to {_WAITING_FEW} waiting"
     return Result(checks=(at_most(what, large.p50_us / small.p50_us, _WAITING_MAX),), sides=(large, small))
 
 

@@ -30,6 +30,8 @@ def measure_fenced(bench: Bench) -> Result:
         )
     ours, without = samples.values()
     return Result(
-        checks=(at_most("fenced commit: median, of an unfenced one's", ours.p50_us / without.p50_us, _FENCED_MAX),),
+        checks=(
+            at_most("fenced commit: median, relative to an unfenced one's", ours.p50_us / without.p50_us, _FENCED_MAX),
+        ),
         sides=tuple(taken.side(name) for name, taken in samples.items()),
     )

@@ -59,7 +59,11 @@ def _measure_get(bench: Bench, store: Store, peer: table.SqliteBoard, keys: int)
     )
     ours, theirs = samples.values()
     return Result(
-        checks=(at_most(f"get among {keys:,}: median, of {_THEIRS}'s SELECT", ours.p50_us / theirs.p50_us, _GET_MAX),),
+        checks=(
+            at_most(
+                f"get among {keys:,}: median, relative to {_THEIRS}'s SELECT", ours.p50_us / theirs.p50_us, _GET_MAX
+            ),
+        ),
         sides=tuple(taken.side(f"{name} among {keys:,}") for name, taken in samples.items()),
     )
 
@@ -83,7 +87,7 @@ def _compare_lists(bench: Bench, ours: Operation, theirs: Operation, *, what: st
     )
     ratio = samples["statelog, list"].p50_us / samples[f"{_THEIRS}, SELECT"].p50_us
     return Result(
-        checks=(at_most(f"{what}: median, of {_THEIRS}'s SELECT", ratio, limit),),
+        checks=(at_most(f"{what}: median, relative to {_THEIRS}'s SELECT", ratio, limit),),
         sides=tuple(taken.side(f"{name}: {what}") for name, taken in samples.items()),
     )
 
@@ -113,7 +117,9 @@ def _measure_rollback(bench: Bench, stores: dict[int, Store]) -> Result:
         for count, store in stores.items():
             taken[count].take(_changed(store, count), 1)
     large, small = (samples.side(f"statelog, rollback of {_CHANGED} of {count:,}") for count, samples in taken.items())
-    what = f"rollback of a prefix, {_CHANGED} keys changed: {max(stores):,} keys there, of {min(stores):,}"
+    what = (
+        f"rollback of a prefix, {_CHANGED} keys changed: {max(stores):,} keys in the board, relative to {min(stores):,}"
+    )
     return Result(
         checks=(at_most(what, large.p50_us / small.p50_us, _ROLLBACK_MAX),),
         sides=(large, small),

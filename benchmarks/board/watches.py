@@ -53,9 +53,11 @@ def measure_events(bench: Bench) -> Result:
     sides = told.side("statelog, return of set -> event in another process"), piped.side("os.pipe, write -> read there")
     return Result(
         checks=(
-            at_most("return of set -> event: p50, of an os.pipe wake", sides[0].p50_us / sides[1].p50_us, _P50_MAX),
+            at_most(
+                "return of set -> event: p50, relative to an os.pipe wake", sides[0].p50_us / sides[1].p50_us, _P50_MAX
+            ),
             at_most("return of set -> event: p99", sides[0].p99_us / 1000, _P99_MAX_MS, "ms"),
-            at_most("a watcher without events, of a core", idle * 100, _IDLE_MAX, "%"),
+            at_most("share of a core that a watcher without events uses", idle * 100, _IDLE_MAX, "%"),
         ),
         sides=sides,
         notes=(f"events: {count:,}, {_PAUSE_S * 1000:g} ms between them; both sleep meanwhile",),
@@ -131,7 +133,7 @@ def _measure_watched(bench: Bench, durability: Durability) -> Result:
     what = f"{processes} processes, {processes * _THREADS} watchers of other keys"
     sides = joined(f"statelog, {durability}, set with no other process", alone), joined(f"with {what}", beside)
     ratio = sides[1].per_second / sides[0].per_second
-    check = at_least(f"{what}, {durability}: sets a second, of no other process", ratio, _BESIDE_MIN)
+    check = at_least(f"{what}, {durability}: sets a second, relative to no other process", ratio, _BESIDE_MIN)
     return Result(checks=(check,), sides=sides)
 
 

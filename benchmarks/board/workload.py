@@ -26,8 +26,8 @@ def _measure(bench: Bench) -> Result:
 
 BOARD = BenchWorkload(
     "board",
-    "The board beside tables of SQLite",
+    "The board, compared with tables of SQLite",
     f"commit ({sqlite_peer.NAME}: {sqlite_peer.DURABILITY}), and interval"
-    f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL}) for large boards and where it is said",
+    f" ({sqlite_peer.NAME}: synchronous={sqlite_peer.NORMAL}) for large boards and where a row names it",
     _measure,
 )

@@ -66,7 +66,7 @@ def _measure_set(bench: Bench, durability: Durability) -> Result:
             rounds = _in_rounds(operations, bench.repeats, bench.size(_SETS_PER_ROUND, at_least=50))
             ours, theirs = (joined(f"{name}, {durability}", taken) for name, taken in rounds.items())
     ratio = ours.p50_us / theirs.p50_us
-    check = at_most(f"set, {durability}: median, of {_THEIRS}'s upsert", ratio, _SET_MAX[durability])
+    check = at_most(f"set, {durability}: median, relative to {_THEIRS}'s upsert", ratio, _SET_MAX[durability])
     return Result(checks=(check,), sides=(ours, theirs))
 
 
@@ -109,7 +109,11 @@ def measure_update(bench: Bench) -> Result:
     what = f"update(key, add, 1) by {_THREADS} threads"
     return Result(
         checks=(
-            at_least(f"{what}: a second, of {_THEIRS}'s n=n+1", ours.per_second / theirs.per_second, _UPDATE_MIN),
+            at_least(
+                f"{what}: updates a second, relative to {_THEIRS}'s n=n+1",
+                ours.per_second / theirs.per_second,
+                _UPDATE_MIN,
+            ),
             *(exactly(f"{what}: total of {name}", total, ours.operations, "updates") for name, total in found.items()),
         ),
         sides=(ours, theirs),

@@ -59,7 +59,7 @@ def made(venv: Path) -> Path:
     """
     python = venv / "bin" / "python"
     if not _has_dbos(python):
-        failure = f"no {NAME} to measure beside", f"; {_HINT}"
+        failure = f"no {NAME} to compare with", f"; {_HINT}"
         _run([sys.executable, "-m", "venv", str(venv)], *failure)
         _run([str(python), "-m", "pip", "install", "--quiet", REQUIREMENT], *failure)
     return python

@@ -45,7 +45,7 @@ def measure_step(bench: Bench, peer: DbosPeer) -> Result:
     sides = [alone.side("statelog, step"), theirs.side(f"{NAME}, step")]
     for name, bound in _BESIDE_MAX.items():
         checks.append(
-            at_most(f"step with {name} too: median, of a step alone", taken[name].p50_us / alone.p50_us, bound)
+            at_most(f"step with {name} too: median, relative to a step alone", taken[name].p50_us / alone.p50_us, bound)
         )
         sides.append(taken[name].side(f"statelog, step with {name} too"))
     return _result(checks, sides, found, f"step: a workflow of {size:,} steps, {bench.repeats} times")
@@ -101,7 +101,7 @@ def measure_send(bench: Bench, peer: DbosPeer) -> Result:
         _ratio(f"{what}: median, send -> recv as shipped", taken, shipped, _SHIPPED_MAX),
         _ratio(f"{what}: median, send -> recv polling every 10 ms", taken, polling, _POLLING_MAX),
         at_most(f"{what}: p99", taken.side("").p99_us / 1000, _ANSWER_P99_MAX_MS, "ms"),
-        at_most("a process that waits for a gate, of a core", idle * 100, _IDLE_MAX, "%"),
+        at_most("share of a core that a process waiting for a gate uses", idle * 100, _IDLE_MAX, "%"),
     ]
     sides = [
         taken.side(f"statelog, {what}"),
@@ -129,7 +129,9 @@ def measure_queue(bench: Bench, peer: DbosPeer) -> Result:
         each = Samples([time_ns // size for time_ns in taken.durations_ns], handed_bytes=None, dirtied_bytes=None)
         sides.append(each.side(f"{name}, a queued run of one step"))
     rate = sides[1].p50_us / sides[0].p50_us
-    check = at_least(f"{size} queued runs, concurrency {_CONCURRENCY}: runs a second, of {NAME}'s", rate, _RATE_MIN)
+    check = at_least(
+        f"{size} queued runs, concurrency {_CONCURRENCY}: runs a second, relative to {NAME}'s", rate, _RATE_MIN
+    )
     note = f"queue: from the worker's opening of the file to the end of the last run, by run, {repeats} times"
     return _result([check], sides, found, note)
 
@@ -140,7 +142,7 @@ def measure_suspended(bench: Bench, _peer: DbosPeer) -> Result:
 
     size, seconds = bench.size(_SUSPENDED, at_least=2 * _FEW_SUSPENDED), _idle_s(bench)
     many, few = (ours.suspended(bench.directory, size=count, seconds=seconds) for count in (size, _FEW_SUSPENDED))
-    what = f"{size:,} suspended runs, of {_FEW_SUSPENDED}"
+    what = f"{size:,} suspended runs, relative to {_FEW_SUSPENDED}"
     checks = [
         at_most(f"{what}: memory of a worker", many.memory_bytes / few.memory_bytes, _SUSPENDED_MAX),
         at_most(f"{what}: opening", median(many.openings_ns) / median(few.openings_ns), _SUSPENDED_MAX),
@@ -164,7 +166,7 @@ def _idle_s(bench: Bench) -> float:
 
 
 def _ratio(what: str, mine: Samples, theirs: Samples, bound: float) -> TargetCheck:
-    return at_most(f"{what}, of {NAME}'s", mine.p50_us / theirs.p50_us, bound)
+    return at_most(f"{what}, relative to {NAME}'s", mine.p50_us / theirs.p50_us, bound)
 
 
 def _result(checks: list[TargetCheck], sides: list[Side], found: PeerFigures, note: str) -> Result:

@@ -27,7 +27,7 @@ def _measured(bench: Bench, peer: DbosPeer) -> Iterator[Result]:
 
 DURABLE = BenchWorkload(
     "durable",
-    f"Durable execution beside {NAME} 3 on SQLite",
+    f"Durable execution, compared with {NAME} 3 on SQLite",
     f"commit; {NAME}: as shipped (a rollback journal, synchronous=FULL)",
     _measure,
     rows=tuple(table.ROWS),

@@ -46,7 +46,7 @@ def measure_remote(setting: FleetSetting) -> Result:
         sides += _remote_sides(setting, "Postgres", setting.postgres(), {})
     except SkipError as error:
         notes.append(f"remote, Postgres skipped: {error}")
-    what = 'commit(durable="remote"), of one put and one head request'
+    what = 'commit(durable="remote"), relative to one put and one head request'
     checks = [at_most(f"{what}: bucket", bucket[0].p50_us / bucket[1].p50_us, _REMOTE_MAX)]
     for ours, raw in zip(sides[2::2], sides[3::2], strict=True):
         notes.append(f"{ours.name}: {ours.p50_us / raw.p50_us:.2f}x of a put and a head request there")
@@ -98,7 +98,7 @@ def measure_local(setting: FleetSetting) -> Result:
     for pause_ms in _PAUSES_MS:
         shipped, alone = _local_sides(setting, pause_ms)
         ratio = _mean(shipped) / _mean(alone)
-        what = f"local commit while shipping, {pause_ms} ms between them: mean, of not shipping"
+        what = f"local commit while shipping, {pause_ms} ms between them: mean, relative to not shipping"
         if pause_ms == _PAUSES_MS[0]:
             checks.append(at_most(what, ratio, _LOCAL_MAX))
             notes = [f"local: medians {shipped.p50_us / alone.p50_us:.2f}x"]

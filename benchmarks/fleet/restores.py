@@ -56,7 +56,7 @@ def measure_restore(setting: FleetSetting) -> Result:
             samples["theirs"].durations_ns.append(_restored(setting, replica, count))
         what = f"dead worker -> last {TAKEN} items elsewhere, {count:,} messages"
         ratio = samples["ours"].p50_us / samples["theirs"].p50_us
-        checks.append(at_most(f"{what}: of litestream restore and a select", ratio, bound))
+        checks.append(at_most(f"{what}: relative to litestream restore and a select", ratio, bound))
         sides += [samples["ours"].side(f"statelog, {what}"), samples["theirs"].side(f"{litestream.NAME}, {what}")]
         sides.append(samples["connect"].side("statelog, fleet.connect, once a process"))
         sizes = built["file_bytes"] / 1e6, replica.database.stat().st_size / 1e6
@@ -88,7 +88,7 @@ def measure_fetch(setting: FleetSetting) -> Result:
         notes.append(f"fetch, {name}: {told['objects']} objects of {told['bytes'] / 1e6:.0f} MB, {ratios[-1]:.2f}x")
         sides.append(samples["read"].side(f"statelog, dead worker -> last {TAKEN} items elsewhere, {name}"))
         sides.append(samples["fetch"].side(f"the same objects fetched side by side, {name}"))
-    check = at_most("dead worker -> last items, 200 MB in a bucket: of fetching it", ratios[0], _FETCHED_MAX)
+    check = at_most("dead worker -> last items, 200 MB in a bucket: relative to fetching it", ratios[0], _FETCHED_MAX)
     return Result(checks=(check,), sides=tuple(sides), notes=tuple(notes))
 
 

@@ -58,11 +58,11 @@ def measure_langgraph(setting: FleetSetting) -> Result:
         sides += [samples.side(f"{name}: put at message {count:,}") for name, samples in taken.items()]
     checks = (
         at_most(
-            f"put at message {count:,}, outside when it returns, of {POSTGRES}'s",
+            f"put at message {count:,}, stored remotely when it returns, relative to {POSTGRES}'s",
             taken[OURS].p50_us / taken[POSTGRES].p50_us,
             _PUT_MAX,
         ),
-        at_most(f"the same chat: bytes kept in Postgres, of {POSTGRES}'s", kept[0] / kept[1], _KEPT_MAX),
+        at_most(f"the same chat: bytes kept in Postgres, relative to {POSTGRES}'s", kept[0] / kept[1], _KEPT_MAX),
     )
     note = f"langgraph: {kept[0] / 1e6:.1f} MB and {kept[1] / 1e6:.1f} MB kept in Postgres, with indexes"
     return Result(checks=checks, sides=tuple(sides), notes=(note,))

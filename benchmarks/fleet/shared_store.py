@@ -59,7 +59,11 @@ def measure_share(setting: FleetSetting) -> Result:
     of_update = by_many / sides[1].per_second
     return Result(
         checks=(
-            at_least(f"{what}: commits a second, of UPDATE n = n + 1", sides[0].per_second / sides[1].per_second, _MIN),
+            at_least(
+                f"{what}: commits a second, relative to UPDATE n = n + 1",
+                sides[0].per_second / sides[1].per_second,
+                _MIN,
+            ),
             exactly(f"{what}: total", ours, expected, "commits"),
             exactly(f"{what}: total of UPDATE", theirs, theirs_expected, "commits"),
         ),

@@ -39,7 +39,7 @@ def measure_bytes(setting: FleetSetting) -> Result:
     for kind, bound in _BYTES_MAX.items():
         ours, theirs, slow = (sent[f"{side}, {kind}"] for side in ("statelog", litestream.NAME, _slow()))
         ratio = sum(ours.values()) / sum(theirs.values())
-        checks.append(at_most(f"bytes shipped a commit, of {litestream.NAME}'s: {kind}", ratio, bound))
+        checks.append(at_most(f"bytes shipped a commit, relative to {litestream.NAME}'s: {kind}", ratio, bound))
         for name, by_part in (("statelog", ours), (litestream.NAME, theirs), (_slow(), slow)):
             parts = ", ".join(f"{part} {size / count:,.0f}" for part, size in sorted(by_part.items()))
             notes.append(f"{name}, {kind}: {sum(by_part.values()) / count:,.0f} bytes a commit ({parts})")
@@ -130,7 +130,7 @@ def measure_base(setting: FleetSetting) -> Result:
         first, second = (size["base"] / 1e6 for size in sizes)
         notes.append(f"images of {threads} threads: {first:.2f} MB, then {second:.2f} MB")
         if threads == 1:
-            what = f"second base after {_GROWTH:.0%} growth, of the first"
+            what = f"second base after {_GROWTH:.0%} growth, relative to the first"
             checks.append(at_most(what, second / first, _BASE_MAX))
         else:
             notes[-1] += f" ({second / first:.2f}x)"

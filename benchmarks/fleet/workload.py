@@ -40,7 +40,7 @@ def joined(rows: dict[str, Row], setting: FleetSetting) -> Result:
 
 FLEET = BenchWorkload(
     "fleet",
-    "The fleet beside Litestream, PostgresSaver and the storage's own requests",
+    "The fleet, compared with Litestream, PostgresSaver and the storage's own requests",
     "commit; SQLite: WAL, synchronous=FULL (of a database that is restored, NORMAL); Postgres: as shipped",
     _measure,
     needs=("obstore", "zstandard"),

@@ -199,12 +199,12 @@ def measure(bench: Bench) -> Result:
         runs = bench.repeats * _PUTS_PER_REPEAT
         put = compare("put", partial(puts, count=runs + 1, length=count), runs, *names)
     checks = (
-        at_most("file of the chat, of its text", file_size_bytes / (count * _MESSAGE_BYTES), 4.0),
-        at_most(f"put at message {count:,}, of {MEMORY}'s", put[OURS] / put[MEMORY], 0.6),
-        at_most(f"the same, of {SQLITE}'s", put[OURS] / put[SQLITE], 0.05),
-        at_most(f"get_tuple at message {count:,}, of {SQLITE}'s", got[OURS] / got[SQLITE], 1.0),
-        at_most(f"the first of a process, of {SQLITE}'s", first[OURS] / first[SQLITE], 1.0),
-        at_most(f"list(limit={_LISTED}), of {SQLITE}'s", named[OURS] / named[SQLITE], 0.2),
+        at_most("file of the chat, relative to its text", file_size_bytes / (count * _MESSAGE_BYTES), 4.0),
+        at_most(f"put at message {count:,}, relative to {MEMORY}'s", put[OURS] / put[MEMORY], 0.6),
+        at_most(f"put at message {count:,}, relative to {SQLITE}'s", put[OURS] / put[SQLITE], 0.05),
+        at_most(f"get_tuple at message {count:,}, relative to {SQLITE}'s", got[OURS] / got[SQLITE], 1.0),
+        at_most(f"the first get_tuple of a process, relative to {SQLITE}'s", first[OURS] / first[SQLITE], 1.0),
+        at_most(f"list(limit={_LISTED}), relative to {SQLITE}'s", named[OURS] / named[SQLITE], 0.2),
         at_most("the same, every value looked at", listed[OURS] / listed[SQLITE], 0.2),
         at_most("copy_thread of it", commits[0], 1, "commits"),
     )

@@ -57,9 +57,11 @@ def measure_conversations(bench: Bench) -> Result:
     p99 = percentile(ours.durations_ns, 99) / percentile(theirs.durations_ns, 99)
     return Result(
         checks=(
-            at_most(f"{what}: p99 of a turn, of {ASYNC_SQLITE}'s", p99, _P99_MAX),
+            at_most(f"{what}: p99 of a turn, relative to {ASYNC_SQLITE}'s", p99, _P99_MAX),
             at_least(
-                f"the same: throughput, of {ASYNC_SQLITE}'s", ours.per_second / theirs.per_second, _THROUGHPUT_MIN
+                f"{what}: throughput, relative to {ASYNC_SQLITE}'s",
+                ours.per_second / theirs.per_second,
+                _THROUGHPUT_MIN,
             ),
         ),
         sides=tuple(samples.side(f"{name}: {what}") for name, samples in taken.items()),

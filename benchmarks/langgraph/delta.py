@@ -70,8 +70,10 @@ def measure(bench: Bench) -> Result:
     sides += [samples.side(f"{name}: delta get_state") for name, samples in got.items()]
     return Result(
         checks=(
-            at_most(f"DeltaChannel thread: file, of {SQLITE}'s", sizes[OURS] / sizes[SQLITE], 1.0),
-            at_most(f"DeltaChannel thread: get_state, of {SQLITE}'s", got[OURS].p50_us / got[SQLITE].p50_us, 1.0),
+            at_most(f"DeltaChannel thread: file, relative to {SQLITE}'s", sizes[OURS] / sizes[SQLITE], 1.0),
+            at_most(
+                f"DeltaChannel thread: get_state, relative to {SQLITE}'s", got[OURS].p50_us / got[SQLITE].p50_us, 1.0
+            ),
         ),
         sides=tuple(sides),
         notes=(f"delta: {turns:,} runs of a graph, each adding a message of 2 KB to a DeltaChannel",),

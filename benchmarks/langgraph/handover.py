@@ -64,13 +64,15 @@ def measure_handed(bench: Bench) -> Result:
     turns = 1 + len(samples[OURS].durations_ns)
     text = turns * (_QUESTION_BYTES + _ANSWER_BYTES)
     kept_turns = bench.size(_KEPT_TURNS, at_least=_KEPT_TURNS)
-    kept = f"{kept_turns} turns, keep_last={_KEEP_LAST}, compacted: file, of the text"
-    what = f"{turns} turns with a graph in the graph"
+    kept = f"{kept_turns} turns, keep_last={_KEEP_LAST}, compacted: file, relative to the text"
+    what = f"{turns} turns with a graph inside the graph"
     return Result(
         checks=(
-            at_most(f"{what}: file, of the text", (sizes[OURS] or 0) / text, _FILE_TARGET),
+            at_most(f"{what}: file, relative to the text", (sizes[OURS] or 0) / text, _FILE_TARGET),
             at_most(kept, _kept_of_text(bench, kept_turns), _KEPT_TARGET),
-            at_most(f"{what}: time, of {SQLITE}'s", samples[OURS].p50_us / samples[SQLITE].p50_us, _TIME_TARGET),
+            at_most(
+                f"{what}: time, relative to {SQLITE}'s", samples[OURS].p50_us / samples[SQLITE].p50_us, _TIME_TARGET
+            ),
         ),
         sides=tuple(each.side(f"{name}: {what}", file_size_bytes=sizes[name]) for name, each in samples.items()),
         notes=(f"a turn: {_QUESTION_BYTES} bytes asked, {_ANSWER_BYTES} answered by a graph that gets all messages",),

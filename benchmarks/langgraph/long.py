@@ -100,13 +100,13 @@ def measure_long(bench: Bench) -> Result:
         chats = {OURS: ours, MEMORY: theirs}
         got = interleave({name: chat.get for name, chat in chats.items()}, count=bench.repeats * 2)
         put = interleave({name: chat.put_turn for name, chat in chats.items()}, count=bench.repeats * 2)
-    what = f"a long chat: get_tuple at turn {turns:,}, of {MEMORY}'s at turn {turns_in_memory:,}"
+    what = f"a long chat: get_tuple at turn {turns:,}, relative to {MEMORY}'s at turn {turns_in_memory:,}"
     return Result(
         checks=(
             at_most(what, got[OURS].p50_us / got[MEMORY].p50_us, _GET_MAX),
             at_most("the same: put", put[OURS].p50_us / put[MEMORY].p50_us, _PUT_MAX),
             at_most(
-                f"file of the long chat, of its content of {text_bytes / 1e6:.0f} MB",
+                f"file of the long chat, relative to its content of {text_bytes / 1e6:.0f} MB",
                 file_size_bytes / text_bytes,
                 _FILE_MAX,
             ),

@@ -180,8 +180,8 @@ def measure_serving(bench: Bench) -> Result:
         )
     return Result(
         checks=(
-            at_least(f"{what}: turns, of {ASYNC_SQLITE}'s", turns[OURS] / turns[ASYNC_SQLITE], _TURNS_MIN),
-            at_most("the same: answered turns that are lost", served[OURS].lost, 0, "turns"),
+            at_least(f"{what}: turns, relative to {ASYNC_SQLITE}'s", turns[OURS] / turns[ASYNC_SQLITE], _TURNS_MIN),
+            at_most("{what}: answered turns that were lost", served[OURS].lost, 0, "turns"),
         ),
         sides=tuple(sides),
         notes=tuple(notes),

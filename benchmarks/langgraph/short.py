@@ -98,6 +98,6 @@ def measure_short(bench: Bench) -> Result:
                     taken[name].processor_ns += samples.processor_ns
         sides += [samples.side(f"{name}: {what}") for name, samples in taken.items()]
         ratio = taken[OURS].processor_p50_us / taken[SQLITE].processor_p50_us
-        checks.append(at_most(f"{what}: processor time, of {SQLITE}'s", ratio, _TARGET))
+        checks.append(at_most(f"{what}: processor time, relative to {SQLITE}'s", ratio, _TARGET))
     note = "short threads: a question, a tool called, an answer; the processor time is that of the whole process"
     return Result(checks=tuple(checks), sides=tuple(sides), notes=(note,))

@@ -68,8 +68,8 @@ def measure_small(bench: Bench) -> Result:
     what, what_alone = f"a small graph's {_SUPERSTEPS} supersteps", "a superstep, the saver's calls alone"
     return Result(
         checks=(
-            at_most(f"{what}, of {SQLITE}'s", whole[OURS].p50_us / whole[SQLITE].p50_us, _TARGET),
-            at_most(f"{what_alone}, of {SQLITE}'s", alone[OURS].p50_us / alone[SQLITE].p50_us, _TARGET),
+            at_most(f"{what}, relative to {SQLITE}'s", whole[OURS].p50_us / whole[SQLITE].p50_us, _TARGET),
+            at_most(f"{what_alone}, relative to {SQLITE}'s", alone[OURS].p50_us / alone[SQLITE].p50_us, _TARGET),
         ),
         sides=(
             *(samples.side(f"{name}: {what}") for name, samples in whole.items()),

@@ -41,6 +41,6 @@ def measure_turns(bench: Bench) -> Result:
     size = savers.file_size_bytes(OURS, bench.directory, "turns")
     what = f"{turns:,} turns of two messages of {_MESSAGE_BYTES} bytes"
     return Result(
-        checks=(at_most(f"{what}: file, of the text", (size or 0) / (2 * turns * _MESSAGE_BYTES), _TARGET),),
+        checks=(at_most(f"{what}: file, relative to the text", (size or 0) / (2 * turns * _MESSAGE_BYTES), _TARGET),),
         sides=(samples.side(f"{OURS}: {what}", file_size_bytes=size),),
     )

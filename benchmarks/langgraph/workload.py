@@ -38,7 +38,7 @@ def _measure(bench: Bench) -> Result:
 
 LANGGRAPH = BenchWorkload(
     "langgraph",
-    "LangGraph: StatelogSaver beside SqliteSaver and InMemorySaver",
+    "LangGraph: StatelogSaver, compared with SqliteSaver and InMemorySaver",
     "commit (what tasks write is flushed with the checkpoint that follows); SqliteSaver: WAL, synchronous=FULL;"
     ' graphs run with durability="sync", of short threads, conversations and servers with their default, "async"',
     _measure,

@@ -81,7 +81,7 @@ def _measure(bench: Bench) -> Result:
     with _sides(bench) as operations:
         samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     checks = tuple(
-        at_least(f"decoding it all, of the {side}", samples[SNAPSHOT].p50_us / samples[side].p50_us, 50.0)
+        at_least(f"decoding it all, relative to the {side}", samples[SNAPSHOT].p50_us / samples[side].p50_us, 50.0)
         for side in (WARM, GROWN, WRITTEN_AT_ONCE)
     )
     return Result(
@@ -98,7 +98,7 @@ def _measure(bench: Bench) -> Result:
 
 LAST_ITEMS = Compared(
     "last-items",
-    "Last 20 items of a 5 MB list, beside decoding it all",
+    "Last 20 items of a 5 MB list, compared with decoding it all",
     "reads only",
     _measure,
     sides=(GROWN, WRITTEN_AT_ONCE, WARM, SNAPSHOT, ALL),

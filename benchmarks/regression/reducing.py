@@ -125,7 +125,11 @@ def _measure(bench: Bench) -> Result:
     with _sides(bench) as operations:
         samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     checks = [
-        at_least(f"{name}: Python's time, of the engine's", samples[name + IN_PYTHON].p50_us / taken.p50_us, _RATIO_MIN)
+        at_least(
+            f"{name}: Python's time, relative to the engine's",
+            samples[name + IN_PYTHON].p50_us / taken.p50_us,
+            _RATIO_MIN,
+        )
         for name, taken in samples.items()
         if not name.endswith(IN_PYTHON)
     ]
@@ -143,7 +147,7 @@ def _measure(bench: Bench) -> Result:
 
 REDUCERS = Compared(
     "reducers",
-    "Built-in reducers on 10,000 items, beside Python",
+    "Built-in reducers on 10,000 items, compared with Python",
     "none: merged in memory, not committed",
     _measure,
     sides=tuple(side for case in _cases(1) for side in (case.name, case.name + IN_PYTHON)),

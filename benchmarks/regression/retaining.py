@@ -147,18 +147,20 @@ def _checks(name: str, shape: _ThreadUse, found: _RetainedSizes, *, is_policy: b
     if is_policy:
         half_size, half_live = found.looks[len(found.looks) // 2 - 1]
         if shape.grows:
-            yield at_most(f"{name}: file, of live bytes", size / live.live, _FILE_OF_LIVE_MAX)
+            yield at_most(f"{name}: file, relative to live bytes", size / live.live, _FILE_OF_LIVE_MAX)
             flat = size / live.live / (half_size / half_live.live)
-            yield at_most(f"{name}: the same, at the end of that half way", flat, _FLAT_MAX)
+            yield at_most(f"{name}: file, relative to live bytes, at the end relative to half way", flat, _FLAT_MAX)
         else:
             growth = (size - half_size) / (live.kept - half_live.kept)
-            yield at_most(f"{name}: growth over the last half, of that of kept bytes", growth, _FILE_OF_LIVE_MAX)
+            yield at_most(
+                f"{name}: growth over the last half, relative to that of kept bytes", growth, _FILE_OF_LIVE_MAX
+            )
     if shape.grows:
         ratio = compacted / compacted_live.live
-        yield at_most(f"{name}, then compact: file, of live bytes", ratio, _COMPACTED_OF_LIVE_MAX)
+        yield at_most(f"{name}, then compact: file, relative to live bytes", ratio, _COMPACTED_OF_LIVE_MAX)
     else:
         ratio = compacted / compacted_live.kept
-        yield at_most(f"{name}, then compact: file, of kept bytes", ratio, _COMPACTED_OF_LIVE_MAX)
+        yield at_most(f"{name}, then compact: file, relative to kept bytes", ratio, _COMPACTED_OF_LIVE_MAX)
 
 
 def _told(name: str, found: _RetainedSizes) -> str:
@@ -210,7 +212,9 @@ def _measure_cost(bench: Bench) -> Result:
             samples = interleave(operations, count=bench.repeats * _COMMITS_PER_REPEAT)
         plain, retained = samples.values()
         checks.append(at_most(f"{durability}: median commit, with a policy", retained.p50_us / plain.p50_us, _COST_MAX))
-        checks.append(at_most(f"{durability}: mean commit, the same", _mean_us(retained) / _mean_us(plain), _COST_MAX))
+        checks.append(
+            at_most(f"{durability}: mean commit, with a policy", _mean_us(retained) / _mean_us(plain), _COST_MAX)
+        )
         sides += [taken.side(f"{durability}, {name}") for name, taken in samples.items()]
         slowest_ms += [f"{percentile(taken.durations_ns, 100) / 1e6:.1f}" for taken in samples.values()]
     return Result(
@@ -232,7 +236,7 @@ def _mean_us(samples: Samples) -> float:
 SIZE = BenchWorkload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "commit", _measure_size)
 COST = BenchWorkload(
     "retention-cost",
-    "Commit under a retention policy, beside one without",
+    "Commit with a retention policy, compared with one without",
     "commit, and interval",
     _measure_cost,
 )

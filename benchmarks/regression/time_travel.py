@@ -106,8 +106,10 @@ def _measure_rollback(bench: Bench) -> Result:
     small, big, small_commit, smallest, warm = samples.values()
     return Result(
         checks=(
-            at_most("median rollback, big of small", big.p50_us / small.p50_us, 1.3),
-            at_most("median rollback, big, of the smallest commit", big.p50_us / smallest.p50_us, 1.0),
+            at_most("median rollback, big store relative to small one", big.p50_us / small.p50_us, 1.3),
+            at_most(
+                "median rollback in the big store, relative to the smallest commit", big.p50_us / smallest.p50_us, 1.0
+            ),
         ),
         sides=(
             small.side(f"rollback, {_named(*_SMALL)}"),
@@ -124,14 +126,14 @@ def _measure_fork(bench: Bench) -> Result:
         samples = interleave(operations, count=bench.repeats * _PER_REPEAT)
     small, big = samples.values()
     return Result(
-        checks=(at_most("median fork, big of small", big.p50_us / small.p50_us, 1.3),),
+        checks=(at_most("median fork, big store relative to small one", big.p50_us / small.p50_us, 1.3),),
         sides=(small.side(f"fork, {_named(*_SMALL)}"), big.side(f"fork, {_named(*_big(bench))}")),
     )
 
 
 ROLLBACK = Compared(
     "rollback",
-    "Roll back: 100,000 versions and 100 MB, beside 100 and 10 KB",
+    "Roll back: 100,000 versions and 100 MB, compared with 100 and 10 KB",
     "commit",
     _measure_rollback,
     sides=_ROLLBACK_SIDES,
@@ -139,7 +141,7 @@ ROLLBACK = Compared(
 )
 FORK = Compared(
     "fork",
-    "Fork: 100,000 versions and 100 MB, beside 100 and 10 KB",
+    "Fork: 100,000 versions and 100 MB, compared with 100 and 10 KB",
     "commit",
     _measure_fork,
     sides=_FORK_SIDES,

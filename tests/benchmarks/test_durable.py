@@ -166,7 +166,7 @@ def test_a_peer_that_cannot_be_made_is_said(tmp_path, monkeypatch):
         raise subprocess.CalledProcessError(1, command, stderr="a warning\nERROR: no network\n")
 
     monkeypatch.setattr(subprocess, "run", fail)
-    with pytest.raises(SkipError, match=r"no DBOS to measure beside: ERROR: no network; .*--peer-venv"):
+    with pytest.raises(SkipError, match=r"no DBOS to compare with: ERROR: no network; .*--peer-venv"):
         peer.DbosPeer(tmp_path / "venv", tmp_path).ask("step", size=1, repeats=1)
 
 
@@ -237,12 +237,12 @@ def test_an_unknown_row_is_refused_and_the_known_ones_listed(tmp_path):
 def test_a_workload_that_turns_out_not_to_be_measurable_is_skipped_and_said(tmp_path, monkeypatch):
     def measure(bench):
         assert bench.peer_venv == Path("there")
-        raise SkipError("no DBOS to measure beside")
+        raise SkipError("no DBOS to compare with")
 
     needless = dataclasses.replace(WORKLOADS["durable"], measure=measure, needs=())
     monkeypatch.setitem(WORKLOADS, "durable", needless)
     code, text = run_to_text(tmp_path, peer_venv=Path("there"))
-    assert (code, text.splitlines()[-1]) == (0, "durable skipped: no DBOS to measure beside")
+    assert (code, text.splitlines()[-1]) == (0, "durable skipped: no DBOS to compare with")
     assert json.loads(run_to_text(tmp_path, peer_venv=Path("there"), as_json=True)[1])["skipped"]
     assert list(tmp_path.iterdir()) == []
 
