@@ -264,7 +264,7 @@ def test_merge_of_a_dataclass_is_refused_for_its_defaults_are_not_told_apart() -
     class Outer(BaseModel):
         place: Annotated[Place, reducers.merge]
 
-    with pytest.raises(ValidationError, match="which fields to merge"):
+    with pytest.raises(ValidationError, match="which merge needs: use a model"):
         Schema.of(Outer).validate_write("place", {"name": "x"})
 
 

@@ -382,7 +382,7 @@ def test_an_invalid_database_name_is_refused(path):
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "postgresql://me:***@host does not name a database" in answer.stderr
     with (
-        pytest.raises(UsageError, match=r"^mysql://me:\*\*\*@x: threads are moved"),
+        pytest.raises(UsageError, match=r"^mysql://me:\*\*\*@x is not a source or target of threads"),
         opened("mysql://me:secret@x", writing=True),
     ):
         pass
