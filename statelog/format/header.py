@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 7
 _KEYED_FORMAT_VERSION = 6
-"""The format number that earlier releases gave to stores with a key. Stores without a key had a number up to 5."""
+"""The format number that earlier releases gave to stores with a key. Stores without a key had a number up to 5.
+
+A store of any later format may have a key, whatever its number.
+"""
 FORMAT_VERSION_READ_MIN = 1
 """The earliest format that can be read without an upgrade, because this release understands all of its contents."""
 HEADER_KEY = b"header"
@@ -127,7 +130,7 @@ def _is_sound(header: dict[str, Any]) -> bool:
         and (not is_keyed or all(_is_check(header[name]) for name in ("key_check", "mac")))
         and type(header["format"]) is int
         and header["format"] >= FORMAT_VERSION_READ_MIN
-        and (header["format"] == FORMAT_VERSION or is_keyed == (header["format"] == _KEYED_FORMAT_VERSION))
+        and (header["format"] > _KEYED_FORMAT_VERSION or is_keyed == (header["format"] == _KEYED_FORMAT_VERSION))
         and type(store_id) is bytes
         and len(store_id) == STORE_ID_SIZE_BYTES
         and type(created_us) is int

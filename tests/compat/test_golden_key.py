@@ -1,6 +1,6 @@
-"""A store with a key that the release with format 6 has written, and older stores that get a key.
+"""Stores with a key, written by the release that settled each format, and older stores that get a key.
 
-`python tests/compat/test_golden_key.py` has made the store. It is not made again, except for a later format.
+`python tests/compat/test_golden_key.py` makes the store of the present format: once, and never again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import pytest
 import statelog
 from statelog import reducers
 from statelog.errors import UnkeyedStoreError, WrongKeyError
+from statelog.format.header import FORMAT_VERSION
 
 HERE = Path(__file__).parent
 KEY = "the key of the golden store"
-STORE = HERE / "key_6.state.gz"
+FIRST_FORMAT = 6
+STORES = sorted(HERE.glob("key_*.state.gz"))
 OLDER = sorted(HERE.glob("format_*.state.gz"))
 
 
@@ -58,9 +60,15 @@ def path(tmp_path):
     return tmp_path / "golden.state"
 
 
-def test_the_golden_store_is_found_as_it_was_left(path):
-    told, anchor = json.loads(STORE.with_suffix("").with_suffix(".json").read_text())
-    path.write_bytes(gzip.decompress(STORE.read_bytes()))
+def test_there_is_a_golden_store_with_a_key_for_every_format():
+    formats = range(FIRST_FORMAT, FORMAT_VERSION + 1)
+    assert {path.name for path in STORES} == {f"key_{version}.state.gz" for version in formats}
+
+
+@pytest.mark.parametrize("golden", STORES, ids=lambda path: path.name.split(".")[0])
+def test_the_golden_store_is_found_as_it_was_left(path, golden):
+    told, anchor = json.loads(golden.with_suffix("").with_suffix(".json").read_text())
+    path.write_bytes(gzip.decompress(golden.read_bytes()))
     for options in ({"read_only": True}, {}):
         with statelog.open(path, key=KEY, expect=bytes.fromhex(anchor), **options) as store:
             assert store.verify(expect=bytes.fromhex(anchor)).ok
@@ -91,6 +99,6 @@ def test_a_store_of_an_older_format_gets_a_key(path, golden):
 
 if __name__ == "__main__":
     made = Path(tempfile.mkdtemp()) / "golden.state"
-    STORE.with_suffix("").with_suffix(".json").write_text(json.dumps(make(made)))
-    STORE.write_bytes(gzip.compress(made.read_bytes(), mtime=0))
+    (HERE / f"key_{FORMAT_VERSION}.json").write_text(json.dumps(make(made)))
+    (HERE / f"key_{FORMAT_VERSION}.state.gz").write_bytes(gzip.compress(made.read_bytes(), mtime=0))
     sys.exit()

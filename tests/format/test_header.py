@@ -1,8 +1,9 @@
 import pytest
 
 from statelog.errors import CorruptionError, FormatError
-from statelog.format import cbor
-from statelog.format.header import HEADER_KEY, decode_header, encode_header
+from statelog.format import cbor, header
+from statelog.format.header import HEADER_KEY, check_key, decode_header, encode_header
+from statelog.format.mac import StoreKey
 from statelog.format.seal import seal, unseal
 
 STORE_ID = bytes(range(16))
@@ -49,6 +50,23 @@ def test_a_newer_format_is_refused_by_its_number():
 def test_the_format_of_a_store_with_a_key_is_refused_in_one_without():
     with pytest.raises(CorruptionError):
         decode_header(forge(format=6))
+
+
+@pytest.mark.parametrize("key", [None, StoreKey("the key of the header")], ids=["unkeyed", "keyed"])
+def test_a_later_format_reads_headers_of_format_7_with_and_without_a_key(monkeypatch, key):
+    value = encode_header(store_id=STORE_ID, created_us=1_700_000_000_000_000, key=key)
+    monkeypatch.setattr(header, "FORMAT_VERSION", 8)
+    fields = decode_header(value)
+    assert fields["format"] == 7
+    assert (check_key(fields, key) is None) == (key is None)
+
+
+@pytest.mark.parametrize("format_version", range(1, 6))
+def test_a_format_before_keys_is_damage_in_a_header_with_a_key(format_version):
+    keyed = {"checksum": "blake2b-mac", "key_check": bytes(16), "mac": bytes(16)}
+    assert decode_header(forge(**keyed, format=6))["format"] == 6
+    with pytest.raises(CorruptionError):
+        decode_header(forge(**keyed, format=format_version))
 
 
 def test_the_first_format_is_read_as_it_is():
