@@ -33,6 +33,9 @@ class Archive(ABC):
     Every method may be called from several OS threads. A temporary failure (busy, no connection, an
     internal error) raises `RemoteError` after a few tries. A permanent failure (no such bucket, no
     permission) raises `AccessError` or `NotFoundError`.
+
+    If the storage keeps connections, a request after `close` raises `ClosedError`, and a request in a
+    forked child raises `ForkedError`.
     """
 
     def keep_as(self, folder: str, path: Path) -> None:  # noqa: B027 - most storages have no modes of files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,17 @@ from statelog.fleet.storage_urls import open_archive, probe
 RACERS = 8
 NAMES = ["s/head", "s/log/000000000001/000000000001"]
 """The names of an object that changes and of one that does not, which Postgres stores apart."""
+
+KEEPS_A_CONNECTION = {"s3": "bucket", "postgresql": "postgres"}
+"""The storages that keep a connection, by scheme. A forked child cannot use the connection."""
+
+NOT_FORKED = {
+    "gs": "one class with s3",
+    "az": "one class with s3",
+    "postgres": "another name of postgresql",
+    "file": "it keeps no connection",
+}
+"""The schemes that the test of a forked child leaves out, each with the reason."""
 
 ODD_NAMES = [
     f"{names.folder(name)}head"
@@ -215,8 +228,15 @@ def test_a_sound_storage_passes_the_probe_and_keeps_nothing_of_it(archive):
     assert archive.names("") == ["s/head"]
 
 
+def test_each_scheme_is_tested_in_a_forked_child_or_has_a_reason():
+    tree = ast.parse(inspect.getsource(open_archive))
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare) and ast.unparse(node.left) == "scheme"]
+    schemes = {each.value for node in compared for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    assert schemes == KEEPS_A_CONNECTION.keys() | NOT_FORKED.keys()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing forks there")
-@pytest.mark.parametrize("storage", ["bucket", "postgres"], indirect=True)
+@pytest.mark.parametrize("storage", KEEPS_A_CONNECTION.values(), indirect=True)
 def test_a_forked_child_gets_an_error_that_says_to_open_the_storage_again(archive):
     archive.create("s/head", b"first")
     requests = {

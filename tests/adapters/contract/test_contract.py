@@ -10,6 +10,7 @@ import importlib
 import json
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 
 import pytest
 from adapter_driver import NESTED
@@ -53,12 +54,23 @@ SERVICES = [
     "strands.Items",
     "strands.Snapshots",
 ]
+NOT_UNDER_THE_CONTRACT = {
+    "kit": "not an adapter",
+    "langgraph": "tested by LangGraph's own conformance suite",
+}
+"""The folders in `adapters/` that have no drivers, each with the reason."""
 LARGE = " ".join(map(str, range(300_000)))  # A store keeps one of several equal parts.
 
 
 def driver_of(service):
     adapter, name = service.split(".")
     return getattr(importlib.import_module(f"{adapter}_drivers"), name)
+
+
+def test_each_adapter_is_under_the_contract():
+    packages = {path.parent.name for path in Path(statelog.__file__).parent.glob("adapters/*/__init__.py")}
+    assert packages - NOT_UNDER_THE_CONTRACT.keys() == FRAMEWORKS.keys()
+    assert {service.partition(".")[0] for service in SERVICES} == FRAMEWORKS.keys()
 
 
 @pytest.fixture(params=SERVICES)
