@@ -23,7 +23,7 @@ def _model(messages: list[Any], _info: object) -> Any:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
     done = sum(part.part_kind == "tool-return" for message in messages for part in message.parts)
-    print("the model is asked, behind", done, "tools", flush=True)
+    print("the model is asked, bookings so far:", done, flush=True)
     return ModelResponse(parts=[TextPart("booked") if done == 2 else ToolCallPart("book", {"night": done})])
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     """Begin the trip in a process that is killed, and end it in another process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "statelog.examples.pydantic_ai_killed", folder]
-        print("killed:", subprocess.run(command, check=False).returncode)  # noqa: S603 - this program
+        print("killed:", subprocess.run(command, check=False).returncode, flush=True)  # noqa: S603 - this program
         subprocess.run(command, check=True)  # noqa: S603 - this program
 
 

@@ -109,7 +109,7 @@ def test_lists_leave_out_checkpoints_that_retention_or_a_deletion_removed(tmp_pa
     saved(storage, *map(checkpoint, range(1, 4)), checkpoint(4, "other"))
     store.prune(keep_last=1)
     assert asyncio.run(storage.list_checkpoint_ids(workflow_name="w")) == ["c3"]
-    store.thread(thread_of("w")).delete()
+    store.delete_thread(thread_of("w"))
     assert asyncio.run(storage.list_checkpoint_ids(workflow_name="w")) == []
     assert asyncio.run(storage.list_checkpoint_ids(workflow_name="other")) == ["c4"]
 

@@ -19,6 +19,15 @@ import pytest
             ["asks: Send?", "Send? yes: {'id': 'flow-7', 'draft': 'Dear Ann, ...', 'sent': True}"],
         ),
         ("google.adk", "google_adk_resume", ["two events", "Oslo", "Rome"]),
+        (
+            "pydantic_ai",
+            "pydantic_ai_killed",
+            [
+                *("the model is asked, bookings so far: 0", "booking night 0"),
+                *("the model is asked, bookings so far: 1", "booking night 1", "killed: -9"),
+                *("booking night 1", "the model is asked, bookings so far: 2", "booked"),
+            ],
+        ),
         ("strands", "strands_session", ["two snapshots", "['Refund order 7', 'quickly']"]),
     ],
 )
