@@ -43,7 +43,7 @@ def _checked(what: str, text: str, size_bytes_max: int, *, escapes_at: bool = Fa
     quoted = quote(text).replace("@", "%40") if escapes_at else quote(text)
     size = len(quoted.encode())
     if size > size_bytes_max:
-        message = f"a {what} of {size} bytes including escapes; at most {size_bytes_max} are allowed"
+        message = f"a {what} has {size} bytes including escapes; at most {size_bytes_max} are allowed"
         raise LimitError(message, argument=what, value=text, actual=size, limit=size_bytes_max)
     return quoted
 

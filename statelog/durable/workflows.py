@@ -466,7 +466,7 @@ def workflow(
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise UsageError(f"raises must be exception classes, not {kind!r}", argument="raises", value=kind)
-    former = tuple(check_list("aliases", aliases, "a list of former names"))
+    former = tuple(check_list("aliases", aliases, "a list of old names"))
     for each in former:
         check_part("alias", each)
 

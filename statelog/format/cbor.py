@@ -328,7 +328,7 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
         message = f"{path}: changed while it was being stored"
         raise UsageError(message) from None
     if len(data) > VALUE_SIZE_BYTES_MAX:
-        message = f"{path}: {len(data)} bytes encoded; at most {VALUE_SIZE_BYTES_MAX} are allowed"
+        message = f"{path}: the value has {len(data)} bytes when encoded; at most {VALUE_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path=path, actual=len(data), limit=VALUE_SIZE_BYTES_MAX)
     return data
 

@@ -367,7 +367,7 @@ def encode_record(
     envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
     rest = b"".join((envelope, body, rows, data))
     if len(rest) > RECORD_SIZE_BYTES_MAX:
-        message = f"a commit of {len(rest)} bytes; at most {RECORD_SIZE_BYTES_MAX} are allowed"
+        message = f"a commit has {len(rest)} bytes; at most {RECORD_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, actual=len(rest), limit=RECORD_SIZE_BYTES_MAX)
     chain = kernels.chain_digest(type_, flags, lsn, time_us, previous_chain, body, rows)
     return sealed(rest), chain

@@ -95,7 +95,7 @@ class Refusals(NamedTuple):
         elif kind is int:
             bits = (value if value >= 0 else ~value).bit_length()  # CBOR stores ~value for a negative int.
             if bits > INTEGER_BITS_MAX:
-                message = f"{path}: an int of {bits} bits; at most {INTEGER_BITS_MAX} are allowed"
+                message = f"{path}: an int has {bits} bits; at most {INTEGER_BITS_MAX} are allowed"
                 raise LimitError(message, path=path, actual=bits, limit=INTEGER_BITS_MAX)
         elif kind not in self.encoders and not is_uuid(kind):
             self._locate_coded(value, path, depth)
@@ -182,7 +182,7 @@ def _refuse(path: str, value: object, why: str) -> NoReturn:
 
 def _locate_size(size_bytes: int, path: str, what: str) -> None:
     if size_bytes > KEY_SIZE_BYTES_MAX:
-        message = f"{path}: {what} of {size_bytes} bytes as CBOR; at most {KEY_SIZE_BYTES_MAX} are allowed"
+        message = f"{path}: {what} has {size_bytes} bytes as CBOR; at most {KEY_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path=path, actual=size_bytes, limit=KEY_SIZE_BYTES_MAX)
 
 

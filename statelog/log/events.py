@@ -226,7 +226,7 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
     try:
         return decode(record)
     except (TypeError, ValueError, IndexError, CorruptionError) as error:
-        message = f"record {record.lsn}: the body does not fit type {record.type}"
+        message = f"record {record.lsn}: the body does not match type {record.type}"
         raise CorruptionError(message, lsn=record.lsn) from error
 
 

@@ -25,7 +25,7 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
         raise UsageError(message, argument=what, value=name) from None
     if size > size_bytes_max:
         article = "an" if what[0] in "aeiou" else "a"
-        message = f"{article} {what} of {size} bytes; at most {size_bytes_max} are allowed"
+        message = f"{article} {what} has {size} bytes; at most {size_bytes_max} are allowed"
         raise LimitError(message, argument=what, value=name, actual=size, limit=size_bytes_max)
 
 

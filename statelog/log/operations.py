@@ -106,7 +106,7 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
         return
     count = len(with_policy(rows, stored, policy))
     if count > POLICIES_MAX:
-        message = f"{count} patterns with a policy for future threads; at most {POLICIES_MAX} are allowed"
+        message = f"{count} patterns have a policy for future threads; at most {POLICIES_MAX} are allowed"
         raise LimitError(message, actual=count, limit=POLICIES_MAX)
     stage_event(batch, PolicyEvent(0, policy, stored))
 
@@ -260,7 +260,7 @@ def with_schema_version(metadata: bytes, version: int) -> bytes:
     pairs[SCHEMA_KEY_ITEM] = _version_item(version)
     made = container_head(kernels.KIND_DICT, len(pairs)) + b"".join([key + pairs[key] for key in sorted(pairs)])
     if len(made) > METADATA_SIZE_BYTES_MAX:
-        message = f"metadata of {len(made)} bytes; at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        message = f"metadata has {len(made)} bytes; at most {METADATA_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path=METADATA, actual=len(made), limit=METADATA_SIZE_BYTES_MAX)
     return made
 

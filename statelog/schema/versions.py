@@ -207,7 +207,7 @@ class Versioned(SchemaLineage, Written[S, W]):
             if version not in self._steps:
                 message = (
                     f"schema {self.name!r}: a state of version {stored} is read as version {self.version},"
-                    f" and no step leads from version {version} to {version + 1}"
+                    f" but no step converts version {version} to {version + 1}"
                 )
                 facts = {"schema": self.name, "stored": stored, "declared": self.version, "missing": version}
                 raise MissingMigrationError(message, **facts)

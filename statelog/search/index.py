@@ -278,7 +278,7 @@ class Index:
                     self._is_private = True
             if self._is_private:
                 self.notes.append(
-                    "the index cannot be stored beside the store: this program builds its own temporary index"
+                    "the index cannot be stored next to the store: this program builds its own temporary index"
                 )
                 self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 self._connection.execute("PRAGMA temp_store=FILE")

@@ -332,7 +332,7 @@ class _Recovery:
             what = f"the state that its journal starts from is not in the file ({error.message})"
             raise misfit_error(file.path, what) from error
         if self._slot.store_id != file.store_id:
-            raise misfit_error(file.path, "its journal belongs to another store")
+            raise misfit_error(file.path, "its journal belongs to a different store")
 
     def _open_records(self) -> None:
         """If the store has a key, check the MACs of the records in all groups, and remove the MACs from the groups."""

@@ -103,7 +103,7 @@ def _store(session: StoreSession, rule: RetentionRule) -> None:
         with session.read() as view:
             count = len(_rules(session, view, board))
         if count >= POLICIES_MAX:
-            message = f"{count + 1} patterns with a policy for the board; at most {POLICIES_MAX} are allowed"
+            message = f"{count + 1} patterns have a policy for the board; at most {POLICIES_MAX} are allowed"
             raise LimitError(message, actual=count + 1, limit=POLICIES_MAX)
 
     def work(writer: EntryWriter) -> None:

@@ -43,7 +43,7 @@ def fence_check(session: AnySession, fence: Fence | None) -> Callable[[Batch], N
         message = f"fence must be a claim or a lease, not {type(fence).__name__}"
         raise UsageError(message, argument="fence", value=fence)
     if session.owner.store_file is not fence._session.owner.store_file:  # noqa: SLF001 - of this file
-        message = f"fence belongs to another store, {fence._session.owner.store_file.path}"  # noqa: SLF001
+        message = f"fence belongs to a different store, {fence._session.owner.store_file.path}"  # noqa: SLF001
         raise UsageError(message, argument="fence", value=fence)
     return partial(_check, fence._place, fence.token)  # noqa: SLF001
 

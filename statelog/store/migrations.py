@@ -166,7 +166,7 @@ def _check_types(thread: Thread[Any, Any], schema: Schema) -> None:
                 schema.validate_write(channel, Overwrite(plain))
         except ValidationError as error:
             message = (
-                f"the result of the steps for thread {thread.id!r}, branch {thread.branch!r}, does not fit the schema"
+                f"the result of the steps for thread {thread.id!r}, branch {thread.branch!r}, does not match the schema"
             )
             raise MigrationError(f"{message}: {error.message}", **error.facts) from error
 

@@ -44,7 +44,7 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
         reason = error.reason if isinstance(error, MisfitError) else str(error)
         path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel
         message = (
-            f"{path}: the stored value does not fit the schema: {reason}."
+            f"{path}: the stored value does not match the schema: {reason}."
             " A thread opened without schema= returns it as stored"
         )
         raise ValidationError(message, channel=channel, path=path, reason=reason) from error

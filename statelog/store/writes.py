@@ -51,7 +51,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
             raise UsageError(message, argument="metadata", value=key)
     item = cbor.encode(dict(metadata), path="metadata", around=1)  # The record adds one level of nesting.
     if len(item) > METADATA_SIZE_BYTES_MAX:
-        message = f"metadata of {len(item)} bytes; at most {METADATA_SIZE_BYTES_MAX} are allowed"
+        message = f"metadata has {len(item)} bytes; at most {METADATA_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
     return item
 

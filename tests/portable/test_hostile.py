@@ -172,7 +172,7 @@ def test_control_a_correct_forged_log_is_accepted(forge_log, open_store, take):
         ((8, cbor.encode([0, {"keep": 1}, "*"]), (), 0), "field 1"),
         ((8, cbor.encode([0, {}, "*" * 401]), (), 0), "field 2"),
         ((8, cbor.encode([0, {}, bytes(19)]), (), 0), "field 2"),
-        ((8, cbor.encode([0, {}, "u"]), (), 0), "does not fit type 8"),
+        ((8, cbor.encode([0, {}, "u"]), (), 0), "does not match type 8"),
         ((8, cbor.encode([1, {}, "*"]), (), 0), "field 0"),
         ((4, cbor.encode([1, 2, "b", 0, 0]), (), 0), "is out of order"),
         ((4, cbor.encode([7, 1, "b", 0, 0]), (), 0), "no thread 7"),

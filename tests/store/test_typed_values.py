@@ -276,7 +276,7 @@ def test_a_mount_refuses_values_of_wrong_types(refused, store, thread, change, w
 def test_values_of_another_declaration_are_reported_and_readable(store):
     store.thread("t").commit({"user": {"nick": "ann"}})
     state = store.thread("t", schema=State).state
-    with pytest.raises(ValidationError, match=r"user\.nick: the stored value does not fit .* without schema="):
+    with pytest.raises(ValidationError, match=r"user\.nick: the stored value does not match .* without schema="):
         state["user"]
     assert store.thread("t").state["user"] == {"nick": "ann"}
 

@@ -405,7 +405,7 @@ def _read_page(descriptor: int, path: Path, meta: Meta, number: int) -> bytes:
     if number <= meta.last_page:
         page = os.pread(descriptor, meta.page_size_bytes, number * meta.page_size_bytes)
     if len(page) < meta.page_size_bytes or _PAGE_HEADER.unpack_from(page)[0] != number:
-        raise _damaged(path, f"page {number} is missing, or has another page number")
+        raise _damaged(path, f"page {number} is missing, or has a different page number")
     return page
 
 

@@ -108,7 +108,7 @@ def _report(options: argparse.Namespace, seed: int, failure: Failure, driver: Dr
         failure = shrink(failure.plan, failure, driver)
         driver.acts = acts
     plan = failure.plan
-    _say(f"{plan.processes} processes beside, {'shipped, ' if plan.is_shipped else ''}durability={plan.durability!r}")
+    _say(f"{plan.processes} other processes, {'shipped, ' if plan.is_shipped else ''}durability={plan.durability!r}")
     for step in plan.steps[: failure.at + 1]:
         _say(f"   {json.dumps(step)}")
     _say(failure.text)

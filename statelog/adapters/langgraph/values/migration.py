@@ -100,7 +100,7 @@ def _take_out(channels: _Channels, unread: Mapping[str, _DeltaChannelValue], fac
             if former != name:
                 message = (
                     f"channel {former!r} is a DeltaChannel, and the steps rename it to {name!r}: its value is in the"
-                    " writes of many checkpoints under the former name, and would be lost. Keep the name"
+                    " writes of many checkpoints under the old name, and would be lost. Keep the old name"
                 )
                 raise MigrationError(message, **facts, channel=former)
             del channels.values[name]
