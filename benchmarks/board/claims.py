@@ -102,8 +102,8 @@ def measure_claims(bench: Bench) -> Result:
         sides=tuple(sides),
         notes=(
             (
-                f"{what}: {tasks:,} tasks of {_WORK_S * 1000:g} ms of sleep, put at once; {_THEIRS} looks for one"
-                f" every {table.POLL_S * 1000:g} ms where there is none; longest waits {ours.longest_ns / 1e6:.1f} and"
+                f"{what}: {tasks:,} tasks of {_WORK_S * 1000:g} ms of sleep, added at once; {_THEIRS} looks for one"
+                f" every {table.POLL_S * 1000:g} ms if there is none; longest waits {ours.longest_ns / 1e6:.1f} and"
                 f" {theirs.longest_ns / 1e6:.1f} ms, least shares {ours.least_share:.2f} and {theirs.least_share:.2f}"
             ),
         ),

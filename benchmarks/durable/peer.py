@@ -41,7 +41,7 @@ def parsed(text: str, row: str) -> PeerFigures:
     """Return the measurements in the last line of the script's output. Raises ValueError if it is not that row."""
     document: Any = json.loads(text.strip().rpartition("\n")[2])
     if not isinstance(document, dict) or document.get("row") != row:
-        message = f"row {row!r} was asked for, and this is not it: {text[-200:]!r}"
+        message = f"the answer is not row {row!r}: {text[-200:]!r}"
         raise ValueError(message)
     times = {name: [int(each) for each in taken] for name, taken in document["times_ns"].items()}
     if not times or not all(times.values()):

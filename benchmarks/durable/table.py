@@ -65,8 +65,8 @@ def measure_replay(bench: Bench, peer: DbosPeer) -> Result:
         checks.append(_ratio(f"replay of {size:,} steps, {what}: median", mine, theirs, _REPLAY_MAX))
         sides += [mine.side(f"statelog, {name} of {size:,} steps"), theirs.side(f"{NAME}, {name} of {size:,} steps")]
     note = (
-        f"recovery: without the start of a process and its imports; {NAME}'s has up to a second until its queue is"
-        " looked at. replay: of ours from the call of durable.run, of theirs from the workflow's first line"
+        f"recovery: without the start of the process and its imports; {NAME} polls its queue once a second."
+        " replay: ours begins at the call of durable.run, theirs at the workflow's first line"
     )
     return _result(checks, sides, found, note)
 
@@ -109,7 +109,7 @@ def measure_send(bench: Bench, peer: DbosPeer) -> Result:
         polling.side(f"{NAME} polling every 10 ms, send -> next step in another process"),
     ]
     waiting = (
-        f"a process that waits takes {idle:.2%} of a core, {NAME}'s {found.figures['idle_shipped']:.2%} as shipped and"
+        f"a waiting process takes {idle:.2%} of a core, {NAME}'s {found.figures['idle_shipped']:.2%} as shipped and"
         f" {found.figures['idle_polling']:.2%} polling every 10 ms"
     )
     return _result(checks, sides, found, waiting)

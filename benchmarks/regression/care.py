@@ -107,7 +107,7 @@ def _measure_verify(bench: Bench) -> Result:
             at_most("peak memory", max(run.memory_mb for run in runs), _MEMORY_MB_MAX, "MB"),
         ),
         sides=(_side(f"verify {size_bytes / 1e6:.0f} MB", runs, size_bytes),),
-        notes=("a process of its own, its start included; the file is in the page cache",),
+        notes=("measured in its own process, including the start; the file is in the page cache",),
     )
 
 
@@ -136,7 +136,7 @@ def _measure_copies(bench: Bench) -> Result:
             at_most(f"{title}: peak memory, big store relative to small one", peak["big"] / peak["small"], _FLAT_MAX)
         )
         checks.append(at_most(f"{title}: peak memory of the big store", peak["big"], _MEMORY_MB_MAX, "MB"))
-    return Result(checks=tuple(checks), sides=tuple(sides), notes=("each in a process of its own, its start included",))
+    return Result(checks=tuple(checks), sides=tuple(sides), notes=("each in its own process, including the start",))
 
 
 _DURABILITY = "built without flush"

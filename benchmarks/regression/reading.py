@@ -89,8 +89,8 @@ def _measure(bench: Bench) -> Result:
         sides=tuple(taken.side(side) for side, taken in samples.items()),
         notes=(
             (
-                "from the thread's head on; the snapshot is one CBOR item already in memory, decoded by cbor2:"
-                " what a store of whole states would do at the least"
+                "measured from the thread's head; the snapshot is one CBOR item already in memory, decoded by cbor2:"
+                " the least that a store of whole states would do"
             ),
         ),
     )

@@ -222,8 +222,8 @@ def _measure_cost(bench: Bench) -> Result:
         sides=tuple(sides),
         notes=(
             (
-                f"append {_TURN_BYTES} B to a chat of {bench.size(_TURNS, at_least=1000)} turns; a policy has its turn"
-                f" at every 64th commit, which p99 shows; the slowest commits took {', '.join(slowest_ms)} ms"
+                f"append {_TURN_BYTES} B to a chat of {bench.size(_TURNS, at_least=1000)} turns; the policy runs at"
+                f" every 64th commit, which p99 shows; the slowest commits took {', '.join(slowest_ms)} ms"
             ),
         ),
     )
