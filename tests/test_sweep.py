@@ -168,6 +168,121 @@ def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store
     assert found(store.path, begin) == 0
 
 
+@pytest.fixture
+def half_swept(store: statelog.Store) -> Callable[..., tuple[statelog.Thread, str]]:
+    """Return a function that makes a thread `b` with a long text, and returns both.
+
+    The last piece of the text is in a swept record of the thread `a`. The other pieces are in the record of a version
+    that is tagged, and therefore not swept.
+    """
+
+    def make(*, goes_on: bool) -> tuple[statelog.Thread, str]:
+        begin = text(6, 60_000)
+        owner, borrower = (store.thread(name, schema=SCHEMA) for name in "ab")
+        owner.commit({"text": begin})
+        owner.tag("kept")
+        owner.commit({"text": "end"})
+        borrower.commit({"text": begin + "end"})
+        owner.commit({"text": reducers.Overwrite("another")})
+        owner.commit({"log": [1]})
+        if goes_on:
+            borrower.commit({"text": "more"})
+        store.prune(keep_last=1)
+        return borrower, begin + "end" + "more" * goes_on
+
+    return make
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("sweeps", [0, 1, 2])
+@pytest.mark.parametrize("owner_goes", ["deleted", "untagged"])
+def test_text_stays_when_the_owner_of_its_beginning_goes(
+    store: statelog.Store, half_swept: Any, tmp_path: Path, *, goes_on: bool, sweeps: int, owner_goes: str
+) -> None:
+    borrower, whole = half_swept(goes_on=goes_on)
+    for _sweep in range(sweeps):
+        store.compact()
+    if owner_goes == "deleted":
+        store.delete_thread("a")
+    else:
+        store.thread("a").untag("kept")
+        store.prune(keep_last=1)
+    assert store.verify().problems == []
+    store._engine.cache.clear()
+    assert borrower.state["text"] == whole
+    with (tmp_path / "stream").open("w+b") as stream, statelog.open(tmp_path / "copy.state") as copy:
+        store.export(stream)
+        stream.seek(0)
+        copy.import_(stream)
+        assert copy.verify().problems == []
+        assert copy.thread("b").state["text"] == whole
+    store.compact()
+    store._engine.cache.clear()
+    assert borrower.state["text"] == whole
+    store.delete_thread("b")
+    store.compact()
+    assert found(store.path, whole) == 0
+
+
+def test_without_a_loan_the_beginning_of_the_text_would_be_lost(
+    store: statelog.Store, half_swept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control. It repairs the store by deleting the thread that lost a part of its text."""
+    half_swept(goes_on=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep._Sweep, "lend", lambda *_arguments: None)
+        store.compact()
+    store.delete_thread("a")
+    assert {problem.invariant for problem in store.verify().problems} == {"T5"}
+    store.delete_thread("b")
+    store.compact()
+
+
+def test_a_sweep_lends_for_records_that_an_earlier_build_left_without_owner(
+    store: statelog.Store, half_swept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borrower, whole = half_swept(goes_on=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep._Sweep, "lend", lambda *_arguments: None)
+        store.compact()
+    store.compact()
+    store.delete_thread("a")
+    assert store.verify().problems == []
+    store._engine.cache.clear()
+    assert borrower.state["text"] == whole
+
+
+@pytest.mark.parametrize("owner_goes", ["deleted", "goes on"])
+def test_records_without_owner_lead_to_no_removed_node(store: statelog.Store, owner_goes: str, tmp_path: Path) -> None:
+    """A swept record has a borrowed text, and beside it a dict of its former owner that leads to an earlier record."""
+    owner = put(store, "a", SECRETS["leaf"])
+    owner.commit({"notes": {"shared": SECRETS["shared leaf"]}})
+    owner.commit({"log": [1]})
+    put(store, "b", SECRETS["shared leaf"])
+    store.prune(keep_last=1)
+    store.compact()
+    if owner_goes == "deleted":
+        store.delete_thread("a")
+    else:
+        owner.commit({"notes": reducers.Overwrite({})})
+        store.prune(keep_last=1)
+    assert store.verify().problems == []
+    with (tmp_path / "stream").open("w+b") as stream, statelog.open(tmp_path / "copy.state") as copy:
+        store.export(stream)
+        stream.seek(0)
+        copy.import_(stream)
+        assert copy.verify().problems == []
+    store.compact()
+    assert found(store.path, SECRETS["leaf"]) == 0
+
+
+def test_repeated_sweeps_add_no_loans(store: statelog.Store, half_swept: Any) -> None:
+    half_swept(goes_on=False)
+    for _sweep in range(3):
+        store.compact()
+    assert sum(record.type == "loan" for record in store.log()) == 1
+
+
 def test_text_borrowed_again_while_the_sweep_goes_on_stays(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +351,7 @@ def test_a_swept_store_goes_through_export_and_import(store: statelog.Store, tmp
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "put", "edit", "retain", "delete", "compact", "rollback"]),
+        st.sampled_from(["put", "put", "put", "edit", "tag", "retain", "delete", "compact", "rollback"]),
         st.sampled_from("abc"),
         st.integers(0, 3),
     ),
@@ -261,6 +376,8 @@ def test_the_states_of_versions_are_unchanged(tmp_path_factory: pytest.TempPathF
                 thread.commit({"text": text(9, 30_000 * number) if thread.state.get("text") is None else "more"})
             elif kind == "rollback" and thread.head is not None:
                 thread.rollback(min(c.version for c in thread.history()))
+            elif kind == "tag" and thread.head is not None:
+                thread.tag(f"n{number}")
             elif kind == "retain":
                 store.prune(keep_last=1 + number, threads=name)
             elif kind == "delete" and thread.head is not None:

@@ -97,9 +97,10 @@ class LoanEvent(NamedTuple):
     """
 
     thread: int
+    """The thread that uses the nodes, or 0: records without an owner, and threads that a sweep does not name."""
     lender: int
     next_versions: list[int]
-    """For each branch of a copy, the first version that was not copied. Empty if an import or a purge made the loan."""
+    """For each branch of a copy, the first version that was not copied. Empty for a loan that is not of a copy."""
 
 
 class RemovalEvent(NamedTuple):

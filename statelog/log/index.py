@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from statelog.format.record import NodeRow
+    from statelog.log.transaction import IndexedLog
     from statelog.log.view import View
 
 
@@ -161,6 +162,16 @@ def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> Non
     index.put_index(key, keys.encode_place(former))
     if former.is_borrowed:
         index.put_index(keys.encode_borrowed_key(former.thread, digest), b"")
+
+
+def is_borrowed(transaction: IndexedLog, digest: bytes, lsn: int, node: int) -> bool:
+    """Return True if another thread has borrowed a widely shared node from this place."""
+    payload = transaction.get_index(keys.encode_digest_key(digest))
+    place = None if payload is None else keys.decode_place(payload)
+    if place is None or (place.lsn, place.node) != (lsn, node):
+        payload = transaction.get_index(keys.encode_former_key(digest, lsn, node))
+        place = None if payload is None else keys.decode_place(payload)
+    return place is not None and place.is_borrowed
 
 
 def give_shared(index: IndexWriter, digest: bytes, lsn: int, node: int, heir: int) -> None:

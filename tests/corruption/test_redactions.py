@@ -38,7 +38,7 @@ from statelog.format.record import (
     sealed,
     with_previous_chain,
 )
-from statelog.log.care.vacuum import append_removals
+from statelog.log.care.vacuum import append_events
 from statelog.log.kinds.removals import removals_of
 from statelog.log.kinds.table import KINDS
 from statelog.portable.frames import RECORD, FrameReader
@@ -208,7 +208,7 @@ def test_a_record_cannot_pass_for_one_that_only_brings_nodes(path):
 
 def append_removal(path, lsns):
     with statelog.open(path) as store:
-        store._engine.care(lambda transaction: append_removals(transaction, removals_of(lsns)))
+        store._engine.care(lambda transaction: append_events(transaction, removals_of(lsns)))
 
 
 def test_a_removal_appended_by_an_attacker_is_counted(path):

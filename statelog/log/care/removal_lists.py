@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog.format.record import FLAG_NAMED, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_MASK, TYPE_REMOVAL, decode_record
-from statelog.log.care.vacuum import append_removals
+from statelog.log.care.vacuum import append_events
 from statelog.log.kinds.removals import MARK, removals_of
 from statelog.log.kinds.table import decode_event, is_mark, losing_records, removed_by
 from statelog.log.view import View
@@ -83,7 +83,7 @@ def mark_older(engine: Engine) -> None:
         for thread in view.deleted_threads():
             for lsn in losing_records(view, thread):
                 names.add(lsn)
-        append_removals(transaction, [*removals_of(names.unnamed()), MARK])
+        append_events(transaction, [*removals_of(names.unnamed()), MARK])
 
     engine.care(work)
 
@@ -99,7 +99,7 @@ def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
             names.see(record, event)
     unnamed = [lsn for lsn in names.unnamed() if lsns is None or lsn in lsns]
     if names.is_complete and unnamed:
-        engine.care(lambda transaction: append_removals(transaction, removals_of(unnamed)))
+        engine.care(lambda transaction: append_events(transaction, removals_of(unnamed)))
 
 
 def _records(transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[Record, Event | None]]:

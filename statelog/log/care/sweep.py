@@ -7,7 +7,9 @@ the first meets all refs to a record before the record itself, and needs two bit
 
 A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. If the
 node that another thread borrowed has itself been removed, the owner's retention no longer knows that it must keep the
-nodes below it.
+nodes below it. The same is true of nodes below a record without an owner. If such nodes are in redacted records, these
+records lose their owners in the same sweep. If they are in other records, the sweep stages a copy reference (loan) of
+the owner to thread 0, so that the owner keeps all nodes of its records so far until the next sweep (V2).
 """
 
 from __future__ import annotations
@@ -24,9 +26,19 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_MASK, decode_record, redact_record
-from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact_released, rewrite, write_in_portions
-from statelog.log.index import TO_BE_ERASED
-from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of
+from statelog.log.care.vacuum import (
+    NOBODY,
+    RetentionReport,
+    Rewritable,
+    append_events,
+    redact_released,
+    rewrite,
+    shared_nodes,
+    write_in_portions,
+)
+from statelog.log.events import LoanEvent
+from statelog.log.index import TO_BE_ERASED, is_borrowed
+from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of, owner_of
 from statelog.log.view import View
 from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.check import check_node
@@ -74,10 +86,14 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
 
         def write(transaction: WriteTransaction, some: Iterable[Rewritable]) -> RetentionReport:
             sweep.catch_up(transaction)
+            sweep.lend(transaction, some)
             return rewrite(transaction, some, sweep)
 
-        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):
+        records = sweep.to_rewrite()
+        for _count, step in write_in_portions(engine, records, write):
             report.add(step)
+        if sweep.lenders and not records:
+            engine.care(lambda transaction: sweep.lend(transaction, ()))
     return report
 
 
@@ -140,6 +156,11 @@ class _Sweep:
             # If these threads have lent no nodes, visit only their own records, because no others lead to them.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
         self._bits = bytearray(pairs // 4 + 1)
+        self.lenders: dict[int, int] = {}
+        """Owners of records that are not swept, but have nodes below records without an owner.
+
+        The value is the greatest LSN of these records.
+        """
 
     @property
     def is_needed(self) -> bool:
@@ -175,6 +196,34 @@ class _Sweep:
             while pending:
                 pending += self._visit(transaction, pending.pop())
         self._seen = last
+
+    def lend(self, transaction: WriteTransaction, some: Iterable[Rewritable]) -> None:
+        """Stage loans to thread 0 for the owners whose later retention would not know which nodes to keep (V2).
+
+        These are `lenders`, and the owners of the records `some` that lose a borrowed node which leads out of its
+        record.
+        """
+        view = View(transaction)
+        needed = dict(self.lenders)
+        for lsn, thread, _heir in some:
+            data = transaction.get_log(lsn)
+            if thread != NOBODY and data is not None and self._loses_borrowed_path(transaction, lsn, bytes(data)):
+                needed[thread] = max(needed.get(thread, 0), lsn)
+        lenders = [owner for owner, lsn in needed.items() if view.lent_below(owner) <= lsn]
+        append_events(transaction, [LoanEvent(NOBODY, owner, []) for owner in sorted(lenders)])
+
+    def _loses_borrowed_path(self, transaction: IndexedLog, lsn: int, data: bytes) -> bool:
+        """Return True if a record loses a node that another thread borrowed, and has a node that leads out of it."""
+        rows = kernels.record_rows(data)
+        gone = {number for number in rows if not self.is_alive(lsn, number)}
+        if not any(is_borrowed(transaction, digest, lsn, number) for number, digest in shared_nodes(data, rows, gone)):
+            return False
+        return any(
+            child_lsn != lsn
+            for type_, _digest, at, content_size, total_size in rows.values()
+            if type_ in (ROOT, CHUNK)
+            for _type, _child, child_lsn, _number in check_node(type_, data[at : at + total_size], content_size, lsn)
+        )
 
     def to_rewrite(self) -> Sequence[Rewritable]:
         """Return the records that lose nodes or their owner, the last record first."""
@@ -216,21 +265,39 @@ class _Sweep:
             thread, roots = kind.owner(event, lsn), kind.roots(event)
         marked = [at for _type, _digest, at, number in roots if self._mark(at, number, thread, is_foreign=False)]
         rows = kernels.record_nodes(data)
+        # All nodes of a record without an owner stay until a sweep, and so must the nodes below them (T5).
+        is_foreign = index is not None and self._is_foreign(index)
         pending = [number for number in range(len(rows)) if index is None or self._get(index, number)]
         while pending:
             number = pending.pop()
             type_, _digest, at, content_size, total_size = rows[number]
             if type_ not in (ROOT, CHUNK):
                 continue
-            is_foreign = index is not None and bool(self._get(index, number) & _FOREIGN)
             node = bytes(data[at : at + total_size])
             for _type, _child_digest, child_lsn, child_number in check_node(type_, node, content_size, lsn):
+                if is_foreign and child_lsn != lsn:
+                    self._note_lender(transaction, child_lsn)
                 if self._mark(child_lsn, child_number, thread, is_foreign=is_foreign):
                     if child_lsn == lsn:
                         pending.append(child_number)
                     else:
                         marked.append(child_lsn)
         return marked
+
+    def _is_foreign(self, index: int) -> bool:
+        """Return True if a record has no owner, or loses it in this sweep."""
+        nodes = range(self._starts[index + 1] - self._starts[index])
+        return self._threads[index] == NOBODY or any(self._get(index, number) & _FOREIGN for number in nodes)
+
+    def _note_lender(self, transaction: IndexedLog, lsn: int) -> None:
+        """Add the owner of a record to `lenders`, unless the record is swept."""
+        data = None if self._find(lsn) is not None else transaction.get_log(lsn)
+        if data is None:
+            return
+        record = decode_record(data, lsn)
+        owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
+        if owner != NOBODY:
+            self.lenders[owner] = max(self.lenders.get(owner, 0), lsn)
 
     def _mark(self, lsn: int, number: int, thread: int, *, is_foreign: bool) -> bool:
         """Mark a node as reached from a record of `thread`. Return True if the mark is new."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statelog.log.engine import Engine
-    from statelog.log.events import RemovalEvent
+    from statelog.log.events import LoanEvent, RemovalEvent
     from statelog.log.transaction import IndexedLog
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -208,7 +208,7 @@ def rewrite(
                 unnamed.append(lsn)
             owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT] & TYPE_MASK].borrowed_field
             new = rewritten[lsn] = redact_record(old, lsn, owner, alive=alive, rows=rows, borrowed_field=field)
-            for number, digest in _shared_nodes(old, rows, rows.keys() - alive):
+            for number, digest in shared_nodes(old, rows, rows.keys() - alive):
                 forget_shared(index, digest, lsn, number)
             report.vacuumed_nodes += len(rows) - len(alive)
             report.freed_bytes += len(old) - len(new)
@@ -217,18 +217,18 @@ def rewrite(
         states.setdefault(thread, {})[lsn] = state if heir is None else None
         if heir is not None:
             states.setdefault(heir, {})[lsn] = state
-            for number, digest in _shared_nodes(old, rows, alive):
+            for number, digest in shared_nodes(old, rows, alive):
                 give_shared(index, digest, lsn, number, heir)
     if not are_named:
-        append_removals(transaction, removals_of(unnamed))
+        append_events(transaction, removals_of(unnamed))
     transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
     return report
 
 
-def append_removals(transaction: WriteTransaction, events: Iterable[RemovalEvent]) -> None:
-    """Append removal events to the log, and apply them to the index."""
+def append_events(transaction: WriteTransaction, events: Iterable[RemovalEvent | LoanEvent]) -> None:
+    """Append events to the log, and apply them to the index."""
     index = _Direct(transaction)
     for event in events:
         end = read_log_end(transaction)
@@ -268,7 +268,7 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
     return found
 
 
-def _shared_nodes(
+def shared_nodes(
     data: bytes, rows: Mapping[int, tuple[int, bytes, int, int, int]], numbers: Iterable[int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the number and digest of each widely shared node among the given nodes of a record."""

@@ -30,7 +30,7 @@ def _describe(view: View, event: LoanEvent) -> dict[str, Any]:
 
 
 def _check(_view: View, event: LoanEvent, lsn: int, _recent: Recent) -> None:
-    if event.thread == event.lender or not (0 < event.thread < lsn and 0 < event.lender < lsn):
+    if event.thread == event.lender or not (0 <= event.thread < lsn and 0 < event.lender < lsn):
         refuse(lsn, f"thread {event.lender} cannot lend nodes to thread {event.thread}")
 
 
