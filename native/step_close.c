@@ -1,5 +1,5 @@
-/* Closes chunks at the end of a list or dict during a step, with the same bytes as statelog/tree/builder.py
- * (FORMAT.md 4.2 to 4.5).
+/* Closes chunks at the end of a list or dict during a step, and produces the same bytes as
+ * statelog/tree/builder.py (FORMAT.md 4.2 to 4.5).
  *
  * Trust: none.
  * Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. One more level only

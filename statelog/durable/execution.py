@@ -466,7 +466,7 @@ class Execution:
                 if isinstance(error, LeaseLostError) or error.facts.get("thread") != self.thread.id:
                     raise
                 if error.facts.get("expected_version") != self._version:
-                    raise  # The additional writes have failed.
+                    raise  # The conflict comes from the additional writes, not from the head.
                 self._look_at_head()
             else:
                 if made.lsn == self._looked_lsn + 1:

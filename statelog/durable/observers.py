@@ -50,7 +50,7 @@ def started(store: Any) -> Mapping[str, Any]:
 
 
 def executing(execution: ObservedExecution) -> AbstractContextManager[object]:
-    """Return a context manager, within which a process drives a run."""
+    """Return a context manager. Within it, a process drives a run until the run ends, waits or stops."""
     return nullcontext() if observer is None else observer.executing(execution)
 
 

@@ -432,5 +432,5 @@ def _branches(given: tuple[Any, ...]) -> list[Branch[Any]]:
                 f"{each!r} is not a branch: pass the result of run.start or run.branch", argument="branches"
             )
     if not found:
-        raise UsageError("no branches were passed to wait for", argument="branches", value=())
+        raise UsageError("pass at least one branch to wait for", argument="branches", value=())
     return found

@@ -85,7 +85,7 @@ class Stepped(NamedTuple):
     page: bytes
     """The version page with the entry of the checkpoint."""
     held: bytes
-    """The nodes that the next step needs first. Empty if the state does not change."""
+    """The nodes to pass to the next step as its `held`. Empty if the state does not change."""
     node_count: int
     """The number of nodes in the record, or 0 if the state does not change."""
     rows_at: int

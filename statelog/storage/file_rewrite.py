@@ -1,7 +1,7 @@
 """Replaces the file of a store in use by a new file with changed records.
 
 A rewrite holds the writer lock from its first read to the rename, so nobody can commit during a rewrite. Unlike after a
-compaction, a process that had the old file open cannot follow to the new file, because its cached records do not match
+compaction, a process that had the old file open cannot switch to the new file, because its cached records do not match
 the new ones. The word `PURGED` in the old file tells such a process that its handles have ended. If a rewrite is
 interrupted, the path names either the old file or the new file, and that file is complete.
 """

@@ -117,7 +117,10 @@ class SizeLimits:
         self._pending[thread_id] = pending
 
     def warn(self, thread_id: str) -> None:
-        """Issue the warnings for a thread's committed checkpoint. Each is issued once, until the size has fallen."""
+        """Issue the warnings for a thread's committed checkpoint.
+
+        A warning is not repeated until a checkpoint within its limit has been committed.
+        """
         pending = self._pending.pop(thread_id, None)
         if pending is None:
             return

@@ -66,7 +66,7 @@ class Born:
                 os.kill(self._pid, signal.SIGKILL)
 
     def communicate(self, timeout_s: float) -> tuple[bytes, bytes]:
-        """Wait for the child's end, and return its output on stdout and stderr. Raises TimeoutExpired."""
+        """Wait for the child to exit. Return its output on stdout and stderr. Raises TimeoutExpired."""
         parts = []
         until = time.monotonic() + timeout_s
         while True:

@@ -88,8 +88,8 @@ def _thread_of(id: str) -> str:
 def _kept(value: Any) -> Any:
     """Return a value in stored form.
 
-    A dict becomes the order of its keys and its values in stored form. A list becomes a list of JSON texts. Any other
-    value, or an empty dict, becomes one JSON text.
+    A dict becomes a dict with two members: the order of its keys, and its values in stored form. A list becomes a list
+    of JSON texts. Any other value, or an empty dict, becomes one JSON text.
     """
     if isinstance(value, dict) and value:
         return {_ORDER: Json.of(list(value)), _MEMBERS: {key: _kept(member) for key, member in value.items()}}

@@ -75,7 +75,7 @@ class EventLoopHost:
         self._asleep: set[asyncio.Task[Any]] = set()
         """Tasks whose operation has a long wait."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        """All tasks that have called an operation, or are a branch, and have not ended."""
+        """All unfinished tasks that are branches or have called an operation."""
         self._branches: dict[asyncio.Future[Any], asyncio.Task[Any]] = {}
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._steps: dict[asyncio.Future[Any], tuple[asyncio.Future[Any], ...]] = {}

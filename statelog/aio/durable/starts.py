@@ -131,7 +131,7 @@ async def run(
 
 async def deliver(store: Store, outbox: tuple[Any, ...], run: str) -> None:
     """Deliver the messages of a run and of its children."""
-    if outbox:  # Subscribers may take long, so they do not use the pool.
+    if outbox:  # Subscribers may take a long time, so they do not use the pool.
         await in_thread(lambda: deliver_here(store.sync, outbox, run))
 
 

@@ -90,7 +90,7 @@ class Kind(NamedTuple, Generic[E]):
     is_owner: Callable[[View, int], bool] = _any_owner
     """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
-    """The first bytes of those keys of the kind in which the owner's LSN follows. No other kind uses these bytes."""
+    """The first bytes of the kind's index keys that continue with the owner's LSN. No other kind uses these bytes."""
     other_prefixes: tuple[bytes, ...] = ()
     """The prefixes of the kind's other keys."""
     root_field: int | None = None

@@ -24,8 +24,8 @@ class FileIdentity:
     """The identity of one open data file.
 
     Attributes:
-        is_lost: the path has led to a different file, or to none. This is final: even if the path leads to the open
-            file again, others may have used the different file.
+        is_lost: whether a check has found a different file, or none, at the path. This is final: even if the path
+            leads to the open file again, other processes may have used the different file in the meantime.
         look_at_s: the time at which a read has to check again.
     """
 

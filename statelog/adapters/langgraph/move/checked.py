@@ -54,8 +54,8 @@ def check_kinds(target: Endpoint, place: CheckpointKey, values: Mapping[str, Any
         if isinstance(value, Opaque):
             message = (
                 f"channel {channel!r} of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type"
-                f" {value.type!r}: {target.name} stores all channels in one value, which only the serialiser that"
-                " wrote the channel can encode"
+                f" {value.type!r}, which only the serialiser that wrote it can encode, and {target.name} stores all"
+                " channels in one value: it cannot store this channel"
             )
             raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, channel=channel)
 

@@ -72,7 +72,7 @@ def _parted(found: CheckpointTuple | None) -> tuple[Counter[bytes], list[bytes]]
 def copy_writes(
     source: Endpoint, target: Endpoint, place: CheckpointKey, found: CheckpointTuple, there: CheckpointTuple | None
 ) -> None:
-    """Put all pending writes of each task of which the target lacks a write, or may have one with a different path.
+    """Put all pending writes of a task if the target lacks one of them, or may have one with a different path.
 
     Args:
         source: the endpoint that knows the positions of the writes.

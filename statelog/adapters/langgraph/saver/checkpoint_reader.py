@@ -105,7 +105,10 @@ WriteRow = list[bytes]
 
 
 def read_writes(state: MapView | items.Ranges | None, place: CheckpointName) -> list[WriteRow]:
-    """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`. Use `items.Ranges` for many."""
+    """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`.
+
+    To read the writes of many checkpoints, pass one `items.Ranges` of the state to all calls.
+    """
     if state is None:
         return []
     first, last = writes_range(writes_prefix(place))
