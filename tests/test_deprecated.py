@@ -134,7 +134,7 @@ def undo(_result, _left, *, name):
 def test_a_keyword_of_a_step_is_an_option_with_a_warning_unless_the_function_takes_it(store):
     @durable.workflow
     def calls(run):
-        with warns(match="^name=: give options by"):
+        with warns(match="^name=: pass options with"):
             found = [run.step(abs, -1, name="option")]
         found.append(run.step(join, "a", name="b"))
         found.append(run.step(lambda **given: given, timeout_s=3))

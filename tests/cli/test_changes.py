@@ -99,7 +99,7 @@ def test_metadata_beyond_its_limit_is_refused(run, state, tmp_path):
     (tmp_path / "large.json").write_text('{"x": "' + "y" * 70_000 + '"}')
     answer = run("rollback", state, "ticket-42", 0, "--metadata", f"@{tmp_path / 'large.json'}")
     assert (answer.code, answer.out) == (5, "")
-    assert answer.err.startswith("statelog: metadata of ")
+    assert answer.err.startswith("statelog: metadata has ")
 
 
 def test_a_copy_has_the_same_branches(run, state):

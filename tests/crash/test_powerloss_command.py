@@ -62,7 +62,7 @@ def test_a_table_shows_cuts_images_kills_and_that_nothing_was_lost(run):
 
 def test_the_table_has_the_number_of_tested_and_of_all_cuts(run):
     remarks = [line.split(maxsplit=2)[-1] for line in run(good())[1].splitlines()]
-    assert any("of 80 points" in remark for remark in remarks)
+    assert any("of 80 possible power cuts" in remark for remark in remarks)
 
 
 def test_without_a_terminal_each_part_is_one_line(run):

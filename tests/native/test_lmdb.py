@@ -103,13 +103,13 @@ def test_of_a_leaf_only_nodes_with_flags_are_listed_unless_asked(pages):
 @pytest.mark.parametrize(
     ("at", "new", "fault"),
     [
-        (10, b"\x04", "kind"),
+        (10, b"\x04", "type"),
         (12, b"\x11", "bounds"),
         (12, b"\x10\x00", "bounds"),
         (12, struct.pack("=H", PAGE), "bounds"),
         (14, struct.pack("=H", PAGE + 2), "bounds"),
-        (16, b"\x01\x00", "inside"),
-        (16, struct.pack("=H", PAGE - 2), "inside"),
+        (16, b"\x01\x00", "outside"),
+        (16, struct.pack("=H", PAGE - 2), "outside"),
     ],
 )
 def test_a_header_or_pointer_that_cannot_be_is_named(leaf, at, new, fault):
@@ -151,7 +151,7 @@ def test_integer_keys_are_compared_as_integers():
     assert look(page, has_integer_keys=True).fault == ""
     assert "order" in look(page).fault, "as bytes they are in another order"
     assert "order" in look(integers(1, 256, 2), has_integer_keys=True).fault
-    assert "inside" in look(damage(page, PAGE - 18, b"\x07"), has_integer_keys=True).fault
+    assert "outside" in look(damage(page, PAGE - 18, b"\x07"), has_integer_keys=True).fault
 
 
 @given(st.data())
