@@ -224,6 +224,31 @@ def test_text_stays_when_the_owner_of_its_beginning_goes(
     assert found(store.path, whole) == 0
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_text_stays_when_a_copy_of_its_owner_returns_its_loan(
+    store: statelog.Store, half_swept: Any, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    """The copy is there when the sweep decides which owners have to lend their nodes to everybody."""
+    prune = store.prune
+
+    def copy_first(**rules: Any) -> Any:
+        store.copy_thread("a", "copy")
+        return prune(**rules)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "prune", copy_first)
+        borrower, whole = half_swept(goes_on=goes_on)
+    store.compact()
+    store.delete_thread("copy")
+    store.delete_thread("a")
+    assert store.verify().problems == []
+    store._engine.cache.clear()
+    assert borrower.state["text"] == whole
+    store.delete_thread("b")
+    store.compact()
+    assert found(store.path, whole) == 0
+
+
 def test_without_a_loan_the_beginning_of_the_text_would_be_lost(
     store: statelog.Store, half_swept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,7 @@ class LoanEvent(NamedTuple):
     """
 
     thread: int
-    """The thread that uses the nodes, or 0: records without an owner, and threads that a sweep does not name."""
+    """The thread that uses the nodes, or 0: records without an owner, and threads that nobody knows."""
     lender: int
     next_versions: list[int]
     """For each branch of a copy, the first version that was not copied. Empty for a loan that is not of a copy."""

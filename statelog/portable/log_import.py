@@ -95,7 +95,11 @@ class LogImporter:
         self._batch: list[_Taken] = []
         self._batch_size_bytes = self._batch_removed = 0
         self._deleted: list[int] = []
-        """Threads whose deletion was imported, but whose records are not erased yet."""
+        """Threads whose deletion was imported. Their nodes are erased at the end, or by a compaction if the import
+        fails.
+        """
+        self._is_within = False
+        """Whether the last stored record is not the last one of its transaction in the source."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._added = 0
@@ -125,6 +129,11 @@ class LogImporter:
             message = f"{error.message}; {held}"
             raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
         self._flush(whole_only=is_cut)
+        # Erase nodes only now, because a loan of them may have followed the deletion (V2). If the export ends within a
+        # transaction, the removal events of a deletion may still be missing (R2).
+        if not self._is_within:
+            for thread in self._deleted:
+                erase_records(self._engine, thread)
         return ImportReport(LOG, self._read, self._added, (), self._end.lsn, self._reader.offset)
 
     # --- where the import joins the log ---------------------------------------------
@@ -249,10 +258,7 @@ class LogImporter:
         self._end = self._engine.append(work)
         self._added += len(batch)
         self._deleted += [thread for each in batch if (thread := deleted_by(each.event)) is not None]
-        # Erase records only after the whole transaction, because it ends with the removal events of the deletion.
-        if not batch[-1].record.flags & FLAG_CONTINUES:
-            while self._deleted:
-                erase_records(self._engine, self._deleted.pop())
+        self._is_within = bool(batch[-1].record.flags & FLAG_CONTINUES)
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:
         with damage_at(checked.offset):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import random
+import string
 
 import pytest
 
 import statelog
-from statelog.errors import ConflictError, UsageError
+from statelog import reducers
+from statelog.errors import ConflictError, CorruptionError, UsageError
 from statelog.log.care.vacuum import RetentionReport
 from statelog.portable import log_export, log_import
 from statelog.store.session import session_of
@@ -298,3 +301,48 @@ def test_copy_does_not_reuse_a_text_of_which_it_has_erased_a_part(source, copy, 
 def former_places(store):
     with session_of(store).read() as view:
         return list(view.transaction.scan_index(b"O"))
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("order", ["sweep, import, deletion", "sweep, deletion", "deletion, sweep"])
+def test_a_text_stays_in_a_copy_that_had_its_beginning_before_a_sweep(source, copy, monkeypatch, order, goes_on):
+    """The sweep takes the owner from the record of the beginning. The copy has imported this record before."""
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 1)
+    begin = "".join(random.Random(6).choices(string.ascii_letters, k=60_000))
+    owner, other = (source.thread(name, schema={"text": reducers.add}) for name in "ab")
+    owner.commit({"text": begin})
+    take_increment(copy, source)
+    owner.commit({"text": "end"})
+    other.commit({"text": begin + "end"})
+    owner.commit({"text": reducers.Overwrite("another")})
+    if goes_on:
+        other.commit({"text": "more"})
+    source.prune(keep_last=1)
+    for act in order.split(", "):
+        if act == "sweep":
+            source.compact()
+        elif act == "import":
+            take_increment(copy, source)
+        else:
+            source.delete_thread("a")
+    take_increment(copy, source)
+    assert copy.thread("b").state["text"] == source.thread("b").state["text"] == begin + "end" + "more" * goes_on
+    assert [thread.id for thread in copy.threads()] == ["b"]
+
+
+def test_after_an_import_that_fails_the_nodes_of_a_deleted_thread_are_left_to_compaction(source, copy, monkeypatch):
+    """A record in the rest of the export could lend their nodes."""
+    monkeypatch.setattr(log_import, "BATCH_RECORDS", 1)
+    source.thread("t").commit({"text": LONG})
+    take_increment(copy, source)
+    source.delete_thread("t")
+    source.thread("u").commit({"n": 1})
+    stream = io.BytesIO()
+    source.export(stream, since=copy.last_lsn)
+    with pytest.raises(CorruptionError):
+        copy.import_(io.BytesIO(stream.getvalue()[:-40]))
+    assert [thread.id for thread in copy.threads()] == ["u"]
+    assert copy.verify().problems == []
+    assert copy.compact().vacuumed_nodes > 0
+    assert copy.verify().problems == []
+    assert LONG.encode()[:100] not in copy.path.read_bytes()

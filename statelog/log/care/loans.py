@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.view import View
 
+ANYONE = 0
+"""The borrower of a loan that names no thread. The index lists it under thread 0."""
+
 
 def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -> None:
     """Stage a loan: `thread` uses nodes in the records of `lender`. Stage the records that refer to the nodes first."""
@@ -30,10 +33,19 @@ def lenders_of(view: View, thread: int) -> list[int]:
 
 
 def sources_of(view: View, thread: int) -> list[int]:
-    """Return the threads from which a thread was copied. Ignore loans that a purge made, which list no versions."""
+    """Return the threads from which a thread was copied. Ignore loans that an import made, which list no versions."""
     scan = view.transaction.scan_index(keys.encode_debt_prefix(thread))
     loans = [_read_loan(view, keys.decode_lsn(payload)) for _key, payload in scan]
     return [loan.lender for loan in loans if loan.next_versions]
+
+
+def lent_to_anyone_below(view: View, lender: int) -> int:
+    """Return the LSN below which a loan to thread 0 keeps the nodes of a thread's records, or 0.
+
+    Unlike a loan to a copy, such a loan is never returned.
+    """
+    payload = view.transaction.get_index(keys.encode_debt_key(ANYONE, lender))
+    return 0 if payload is None else keys.decode_lsn(payload)
 
 
 def gives_back(view: View, thread: int) -> bool:

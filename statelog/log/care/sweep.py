@@ -8,8 +8,9 @@ the first meets all refs to a record before the record itself, and needs two bit
 A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. If the
 node that another thread borrowed has itself been removed, the owner's retention no longer knows that it must keep the
 nodes below it. The same is true of nodes below a record without an owner. If such nodes are in redacted records, these
-records lose their owners in the same sweep. If they are in other records, the sweep stages a copy reference (loan) of
-the owner to thread 0, so that the owner keeps all nodes of its records so far until the next sweep (V2).
+records lose their owners in the same sweep. The sweep also stages a copy reference (loan) of the owner to thread 0, so
+that the owner keeps all nodes of its records so far until the next sweep (V2). It does so even if all of these records
+lose their owner: a copy of the log that imported some of them before the sweep does not learn of their new owner.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_MASK, decode_record, redact_record
+from statelog.log.care.loans import lent_to_anyone_below
 from statelog.log.care.vacuum import (
     NOBODY,
     RetentionReport,
@@ -157,10 +159,7 @@ class _Sweep:
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
         self._bits = bytearray(pairs // 4 + 1)
         self.lenders: dict[int, int] = {}
-        """Owners of records that are not swept, but have nodes below records without an owner.
-
-        The value is the greatest LSN of these records.
-        """
+        """Owners of records with nodes below other records without an owner, and the greatest LSN of each."""
 
     @property
     def is_needed(self) -> bool:
@@ -209,7 +208,7 @@ class _Sweep:
             data = transaction.get_log(lsn)
             if thread != NOBODY and data is not None and self._loses_borrowed_path(transaction, lsn, bytes(data)):
                 needed[thread] = max(needed.get(thread, 0), lsn)
-        lenders = [owner for owner, lsn in needed.items() if view.lent_below(owner) <= lsn]
+        lenders = [owner for owner, lsn in needed.items() if lent_to_anyone_below(view, owner) <= lsn]
         append_events(transaction, [LoanEvent(NOBODY, owner, []) for owner in sorted(lenders)])
 
     def _loses_borrowed_path(self, transaction: IndexedLog, lsn: int, data: bytes) -> bool:
@@ -290,12 +289,16 @@ class _Sweep:
         return self._threads[index] == NOBODY or any(self._get(index, number) & _FOREIGN for number in nodes)
 
     def _note_lender(self, transaction: IndexedLog, lsn: int) -> None:
-        """Add the owner of a record to `lenders`, unless the record is swept."""
-        data = None if self._find(lsn) is not None else transaction.get_log(lsn)
-        if data is None:
+        """Add the owner of a record to `lenders`."""
+        index = self._find(lsn)
+        data = transaction.get_log(lsn) if index is None else None
+        if index is not None:
+            owner = self._threads[index]
+        elif data is not None:
+            record = decode_record(data, lsn)
+            owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
+        else:
             return
-        record = decode_record(data, lsn)
-        owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
         if owner != NOBODY:
             self.lenders[owner] = max(self.lenders.get(owner, 0), lsn)
 
