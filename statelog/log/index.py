@@ -133,7 +133,10 @@ def enter_shared(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace)
     """
     payload = index.get_index(keys.encode_digest_key(digest))
     if payload is not None:
-        _put_former(index, digest, keys.decode_place(payload))
+        former = keys.decode_place(payload)
+        if former.is_borrowed:
+            index.delete_index(keys.encode_borrowed_key(former.thread, digest))
+        _put_former(index, digest, former)
     index.put_index(keys.encode_digest_key(digest), keys.encode_place(place))
 
 
@@ -147,16 +150,17 @@ def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> Non
     payload = index.get_index(key)
     place = None if payload is None else keys.decode_place(payload)
     if place is None or (place.lsn, place.node) != (lsn, node):
-        _delete_former(index, digest, lsn, node)
+        gone = _delete_former(index, digest, lsn, node)
+        former = _former_before(index, digest, lsn, node)
+        if gone is not None and gone.is_borrowed and former is not None:
+            _put_former(index, digest, former._replace(is_borrowed=True))
         return
     if place.is_borrowed:
         index.delete_index(keys.encode_borrowed_key(place.thread, digest))
-    formers = index.view.transaction.scan_index(keys.encode_former_prefix(digest), reverse=True)
-    found = next(formers, None)
-    if found is None:
+    former = _former_before(index, digest, lsn, node)
+    if former is None:
         index.delete_index(key)
         return
-    former = keys.decode_place(found[1])
     _delete_former(index, digest, former.lsn, former.node)
     former = former._replace(is_borrowed=former.is_borrowed or place.is_borrowed)
     index.put_index(key, keys.encode_place(former))
@@ -190,10 +194,17 @@ def give_shared(index: IndexWriter, digest: bytes, lsn: int, node: int, heir: in
         index.put_index(keys.encode_borrowed_key(heir, digest), b"")
 
 
+def _former_before(index: IndexWriter, digest: bytes, lsn: int, node: int) -> keys.SharedNodePlace | None:
+    """Return the last previous place of a node that precedes a place, or None."""
+    start = keys.encode_former_key(digest, lsn, node)
+    found = index.view.transaction.scan_index(keys.encode_former_prefix(digest), start=start, reverse=True)
+    payload = next((payload for key, payload in found if key != start), None)
+    return None if payload is None else keys.decode_place(payload)
+
+
 def _put_former(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace) -> None:
     index.put_index(keys.encode_former_key(digest, place.lsn, place.node), keys.encode_place(place))
     if place.is_borrowed:
-        index.delete_index(keys.encode_borrowed_key(place.thread, digest))
         index.put_index(keys.encode_borrowed_former_key(place.thread, digest, place.lsn, place.node), b"")
 
 

@@ -387,6 +387,107 @@ def test_a_leaf_that_becomes_too_small_for_sharing_is_kept_for_its_borrowers(sto
     check_whole(store)
 
 
+def borrow(store, text, *names):
+    """Commit the same text to several threads. The first one has it, and only the second one notes that it borrows."""
+    for name in names:
+        store.thread(name).commit({"text": text})
+
+
+def let_go(store, *names):
+    for name in names:
+        store.thread(name).commit({"text": "another"})
+    store.prune(keep_last=1)
+    store._engine.cache.clear()
+
+
+@pytest.mark.parametrize("size", [3300, 6000, 30_000])
+@pytest.mark.parametrize("first_borrower", ["stays", "is deleted", "is swept"])
+def test_a_large_text_is_redacted_and_kept_for_all_its_borrowers(store, size, first_borrower):
+    text = f"{'x' * size}\n{PEM}"
+    assert len(text) > 4096
+    borrow(store, text, "owner", "first", "second", "third")
+    if first_borrower != "stays":
+        store.delete_thread("first")
+    if first_borrower == "is swept":
+        store.compact()
+    purge_all(store)
+    check_whole(store)
+    expected = store.thread("third").state["text"]
+    assert "REDACTED" in expected
+    let_go(store, "owner")
+    assert store.thread("second").state["text"] == store.thread("third").state["text"] == expected
+    store.delete_thread("owner")
+    store.compact()
+    check_whole(store)
+    assert store.thread("second").state["text"] == store.thread("third").state["text"] == expected
+    for thread in list(store.threads()):
+        store.delete_thread(thread.id)
+    store.compact()
+    assert b"x" * 1000 not in store.path.read_bytes()
+
+
+def test_a_second_purge_redacts_a_leaf_that_the_first_has_made_too_small_for_sharing(store):
+    borrow(store, f"{'x' * 3300}\n{PEM} {TOKEN}", "owner", "first", "second")
+    store.purge([each for each in store.find_secrets() if each.rule == "private-key"])
+    assert TOKEN in store.thread("second").state["text"]
+    purge_all(store)
+    check_whole(store)
+    assert TOKEN not in store.thread("second").state["text"]
+
+
+def redacted(store, text):
+    """Return a text as a purge of the store leaves it."""
+    store.thread("aside").commit({"text": text})
+    purge_all(store)
+    return store.thread("aside").state["text"]
+
+
+def test_a_text_that_becomes_equal_to_another_is_kept_for_its_borrowers(store):
+    """The index shows only the later one of two equal nodes as borrowed, because it was there first."""
+    begin = "x" * 6000
+    mark = redacted(store, TOKEN)
+    borrow(store, begin + TOKEN, "raw")
+    borrow(store, begin + mark, "marked")
+    borrow(store, begin + TOKEN, "borrower")
+    borrow(store, begin + mark, "another")
+    purge_all(store)
+    let_go(store, "raw")
+    check_whole(store)
+    assert store.thread("borrower").state["text"] == begin + mark
+    let_go(store, "marked", "another", "borrower")
+    store.compact()
+    assert begin.encode() not in store.path.read_bytes()
+
+
+def test_equal_nodes_that_are_both_borrowed_can_both_be_swept(store):
+    begin = "x" * 6000
+    mark = redacted(store, TOKEN)
+    borrow(store, begin + TOKEN, "raw", "borrower")
+    borrow(store, begin + mark, "marked", "another")
+    purge_all(store)
+    let_go(store, "raw", "marked")
+    store.compact()  # Both records lose their owner, the later one first.
+    check_whole(store)
+    store.delete_thread("borrower")
+    store.compact()
+    check_whole(store)
+    assert store.thread("another").state["text"] == begin + mark
+
+
+def test_when_the_middle_one_of_three_equal_nodes_is_swept_the_first_is_borrowed(store):
+    begin = "x" * 6000
+    token, other = redacted(store, TOKEN), redacted(store, OTHER)
+    borrow(store, f"{begin} {token} {OTHER}", "first")
+    borrow(store, f"{begin} {TOKEN} {other}", "middle", "borrower")
+    borrow(store, f"{begin} {token} {other}", "last")
+    purge_all(store)
+    let_go(store, "middle", "borrower")
+    store.compact()
+    check_whole(store)
+    for name in ("first", "last"):
+        assert store.thread(name).state["text"] == f"{begin} {token} {other}"
+
+
 @pytest.mark.slow
 def test_a_purged_store_can_be_exported_imported_compacted_and_pruned(store, tmp_path):
     thread = store.thread("t", schema={"items": reducers.append, "big": reducers.replace})

@@ -39,6 +39,7 @@ from statelog.format.record import (
 )
 from statelog.guard.search import Purger, SecretFound, Sighting
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
+from statelog.log.care.loans import ANYONE
 from statelog.log.care.purge_nodes import NodeRewriter
 from statelog.log.care.purge_places import SecretPlaces, checked_records
 from statelog.log.care.rebuild import DerivedIndex
@@ -192,8 +193,6 @@ class _Purge:
         """Whether a node of a deleted thread has changed. Any thread may have borrowed it before the deletion."""
         self._lenders = _lenders(old)
         self._alive: dict[int, bool] = {}
-        self._borrowers: dict[bytes, set[int]] = {}
-        """The owners that borrow a changed node, keyed by the previous digest of the node."""
         places = self._places
         self._nodes = NodeRewriter(old, new, purger, places.edits, places.paths, places.blanks)
         self._redactions = 0
@@ -210,8 +209,6 @@ class _Purge:
         for lsn, data in checked_records(self._old, self._pages):
             self._rewrite(lsn, data)
             self._report_progress(self.last_lsn + lsn)
-        for borrower, lender in sorted(self._loans()):
-            self._lend(borrower, lender)
         self._new.put_index(sorted((self._renamed_index() or self._derived_index()).items()))
 
     def _report_progress(self, done: int) -> None:
@@ -228,7 +225,7 @@ class _Purge:
             return
         event = None if record.flags & FLAG_REDACTED else decode_event(record)
         owner = record.redacted().thread if event is None else owner_of(event, lsn)
-        rows = self._rows(lsn, data, owner, record, event)
+        rows = self._rows(lsn, data, owner)
         body = self._body(record, event, owner)
         if rows is not None or body != record.body:
             if not self._chain:
@@ -274,20 +271,40 @@ class _Purge:
         return rows if len(rows) == count else None  # If there are fewer rows, two different nodes have become equal.
 
     def _derived_index(self) -> dict[bytes, bytes]:
-        """Return the index that follows from the new log."""
+        """Return the index that follows from the new log, and lend the nodes that it no longer shows as borrowed.
+
+        A borrowed node may have become too small for the index, or equal to a node in a later record, which the index
+        then shows as borrowed in its place. The index does not say which threads refer to a borrowed node. So the loan
+        is to any thread (V2).
+        """
         index = DerivedIndex(self._new)
-        for lsn in range(1, self._new.last_lsn() + 1):
-            data = bytes(self._new.get_log(lsn) or b"")
-            record = decode_record(data, lsn)
-            event = None if record.flags & FLAG_REDACTED else decode_event(record)
-            apply_record(index, record, event, node_facts(data))
+        for lsn in range(1, self.last_lsn + 1):
+            self._apply(index, lsn)
+        left = _borrowed_places(index)
+        lenders = {owner for place, owner in _borrowed_places(self._old).items() if owner and place not in left}
+        for lender in sorted(lenders):
+            self._apply(index, self._lend(lender))
         return index.payloads
+
+    def _apply(self, index: DerivedIndex, lsn: int) -> None:
+        data = bytes(self._new.get_log(lsn) or b"")
+        record = decode_record(data, lsn)
+        event = None if record.flags & FLAG_REDACTED else decode_event(record)
+        apply_record(index, record, event, node_facts(data))
+
+    def _lend(self, lender: int) -> int:
+        """Append a loan of the lender to any thread, and return its LSN."""
+        lsn = self._new.last_lsn() + 1
+        body = LOAN_KIND.encode(LoanEvent(ANYONE, lender, []), lsn)
+        data, _chain = encode_record(LOAN_KIND.type, lsn=lsn, time_us=now_us(), previous_chain=self._chain, body=body)
+        self._put(decode_record(data, lsn), data)
+        return lsn
 
     # --- the parts of a record -------------------------------------------------------------------
 
-    def _rows(self, lsn: int, data: bytes, owner: int, record: Record, event: Any) -> dict[int, NodeRow] | None:
+    def _rows(self, lsn: int, data: bytes, owner: int) -> dict[int, NodeRow] | None:
         """Return all nodes of a record, keyed by number, or None if no node of the record changes."""
-        if lsn not in self._hit and not (self._nodes.renewed and self._is_touched(owner, record, event)):
+        if lsn not in self._hit and not (self._nodes.renewed and self._is_of_changed(owner)):
             return None
         rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))
         if rows is not None:
@@ -296,16 +313,16 @@ class _Purge:
             self._hit.add(lsn)
         return rows
 
-    def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
-        """Return True if a record may refer to a changed node."""
-        renewed = self._nodes.renewed_digests
-        return self._is_of_changed(owner) or any(digest in renewed for digest in _borrowed(record, event))
-
     def _is_of_changed(self, owner: int) -> bool:
-        """Return True if an owner has changed nodes, or may borrow nodes from such an owner."""
-        if self._is_dirty_of_nobody or not owner or owner in self._dirty or not self._is_alive(owner):
+        """Return True if an owner has changed nodes, or may refer to changed nodes of others.
+
+        Only the first record that borrows a node lists it. So once a node that can be borrowed has changed, any record
+        may refer to it.
+        """
+        if self._nodes.has_renewed_large or self._is_dirty_of_nobody or not owner or owner in self._dirty:
             return True
-        return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
+        lenders = (self._lenders.get(each, ()) for each in (owner, ANYONE))
+        return not self._is_alive(owner) or any(not self._dirty.isdisjoint(each) for each in lenders)
 
     def _is_alive(self, owner: int) -> bool:
         if owner not in self._alive:
@@ -314,7 +331,8 @@ class _Purge:
 
     def _body(self, record: Record, event: Any, owner: int) -> bytes:
         """Return the body of a record without the secrets, and with new digests."""
-        borrowed = [self._renewed(each, owner) for each in _borrowed(record, event)]
+        renewed = self._nodes.renewed_digests
+        borrowed = [renewed[each].digest if each in renewed else each for each in _borrowed(record, event)]
         if event is None:
             redacted = record.redacted()
             digest = redacted.digest
@@ -346,14 +364,6 @@ class _Purge:
             self._checkpoints[event.digest] = decode_checkpoint(record._replace(body=body)).digest
         return body
 
-    def _renewed(self, digest: bytes, borrower: int) -> bytes:
-        """Return the new digest of a borrowed node, and remember the borrower if the digest has changed."""
-        made = self._nodes.renewed_digests.get(digest)
-        if made is None:
-            return digest
-        self._borrowers.setdefault(digest, set()).add(borrower)
-        return made.digest
-
     def _redacted_field(self, lsn: int, field: str, part: bytes, event: Any) -> bytes:
         """Return metadata, or the error of a claim, without the secrets."""
         path = (METADATA,) if field == METADATA else (event.key, IN_ERROR)
@@ -368,25 +378,6 @@ class _Purge:
             text = cbor.decode(made).encode()[:ENTRY_ERROR_SIZE_BYTES_MAX].decode("utf-8", "ignore")
             return cbor.encode(text)
         return made
-
-    # --- leaves that are too small to be lent by their digest ----------------------------------
-
-    def _loans(self) -> set[tuple[int, int]]:
-        """Return (borrower, lender) for each borrowed leaf that has become too small for an index entry (V2)."""
-        return {
-            (borrower, lender)
-            for digest, lenders in self._nodes.shrunk.items()
-            for lender in lenders
-            for borrower in self._borrowers.get(digest, ())
-            if borrower and lender and borrower != lender and self._is_alive(borrower)
-        }
-
-    def _lend(self, borrower: int, lender: int) -> None:
-        """Append a loan, so that retention keeps the nodes of the lender that the borrower refers to."""
-        lsn = self._new.last_lsn() + 1
-        body = LOAN_KIND.encode(LoanEvent(borrower, lender, []), lsn)
-        data, _chain = encode_record(LOAN_KIND.type, lsn=lsn, time_us=now_us(), previous_chain=self._chain, body=body)
-        self._put(decode_record(data, lsn), data)
 
 
 _DIGEST_AT = {b"d": 1, b"O": 1, b"o": 9}
@@ -405,6 +396,12 @@ def _borrowed(record: Record, event: Any) -> list[bytes]:
     if type(found) is not bytes:
         return list(found)
     return [] if found == NOTHING_BORROWED else list(cbor.decode(found))
+
+
+def _borrowed_places(index: DerivedIndex | IndexedLog) -> dict[tuple[int, int], int]:
+    """Return the owner of each widely shared node that other threads may refer to, by LSN and number."""
+    places = (keys.decode_place(payload) for prefix in (b"d", b"O") for _key, payload in index.scan_index(prefix))
+    return {(place.lsn, place.node): place.thread for place in places if place.is_borrowed}
 
 
 def _lenders(old: IndexedLog) -> dict[int, set[int]]:

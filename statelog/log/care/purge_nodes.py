@@ -27,7 +27,6 @@ from statelog.log.nodes import NodeCache, read_node
 from statelog.tree.builder import Builder, assemble_root
 from statelog.tree.node import (
     CHUNK,
-    DEDUP_SIZE_BYTES_MIN,
     LEAF,
     PIECE,
     REF_BYTE_MIN,
@@ -112,8 +111,6 @@ class NodeRewriter:
         """Whether the number of digests in the index changes."""
         self.redactions = 0
         """The number of places in which a secret was replaced."""
-        self.shrunk: dict[bytes, set[int]] = {}
-        """The owners of leaves that are now too small to be lent by digest (key `d`), keyed by the previous digest."""
         self._old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
         self._read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
         self._headers: dict[bytes, bytes] = {}
@@ -196,8 +193,6 @@ class NodeRewriter:
             if made == node.content:
                 return None
             self.redactions += 1
-            if len(made) < DEDUP_SIZE_BYTES_MIN <= node.content_size:
-                self.shrunk.setdefault(digest, set()).add(self._owner)
             return _row(LEAF, made)
         kind = node.data[0]
         if kind in STRINGS and type_ == ROOT:
