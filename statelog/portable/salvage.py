@@ -27,7 +27,7 @@ from statelog.errors import (
     StoreKeyError,
     StoreLockedError,
 )
-from statelog.format import cbor
+from statelog.format import cbor, keys
 from statelog.format.mac import as_store_key
 from statelog.format.record import (
     NO_DIGEST,
@@ -46,6 +46,7 @@ from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
 from statelog.log.care.removal_lists import name_again
 from statelog.log.care.replay import open_engine
+from statelog.log.care.vacuum import NOBODY
 from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in
 from statelog.portable.bodies import read_event
@@ -77,8 +78,6 @@ _BATCH_SIZE_BYTES = 4 * 1024 * 1024
 _BATCH_RECORDS = 512
 _TOUCHED_SIZE_BYTES = 16_384
 """The estimated number of bytes that the check of a record reads from the new store."""
-
-_EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
 
 class _Piece(NamedTuple):
@@ -218,6 +217,8 @@ class _Writer:
         self._plan = plan
         self._report = report
         self._removes = False
+        self._are_listed = False
+        """Whether a stand-in since the last record with nodes has listed all nodes that may be borrowed."""
         """Whether a record had to be written without its event or without some nodes."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
@@ -272,10 +273,22 @@ class _Writer:
         if stand_in is not None:
             with contextlib.suppress(StatelogError):
                 return _stand_in(overlay, lsn, end, stand_in)
+        body = cbor.encode([NOBODY, NO_DIGEST, self._perhaps_borrowed(overlay)])
         data = encode_short_record(
-            TYPE_CHECKPOINT, 0, lsn, end.time_us + 1, previous_chain=end.chain, body=_EMPTY_BODY, nodes={}
+            TYPE_CHECKPOINT, 0, lsn, end.time_us + 1, previous_chain=end.chain, body=body, nodes={}
         )
         return _decoded(data, lsn)
+
+    def _perhaps_borrowed(self, overlay: Overlay) -> list[bytes]:
+        """Return the digests that a lost record may have listed as borrowed. Retention then keeps the nodes (V2).
+
+        Only the first record that borrows a node lists it, so the records that were found do not show who uses it.
+        """
+        if self._are_listed:
+            return []
+        self._are_listed = True
+        rows = overlay.scan_index(keys.encode_digest_key(b""))
+        return [key[1:] for key, payload in rows if not keys.decode_place(payload).is_borrowed]
 
     def _recovered(self, overlay: Overlay, checker: RecordChecker, piece: _Piece, losses: list[Loss]) -> _Piece:
         """Return a found record without the parts that are no longer valid."""
@@ -283,6 +296,7 @@ class _Writer:
         lsn = record.lsn
         checker.begin(lsn, data)
         rows = read_rows(data, record)
+        self._are_listed = self._are_listed and not rows
         why = ""
         for number, row in rows.items():
             try:

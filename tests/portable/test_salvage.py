@@ -345,3 +345,27 @@ def test_a_lost_copy_reference_is_restored(tmp_path, rescue, is_index_there):
     salvaged.delete_thread("a")
     assert [each.state.to_python() for each in salvaged.thread("b").history()] == states
     assert salvaged.verify().problems == []
+
+
+def test_a_text_is_kept_for_a_thread_whose_record_of_borrowing_it_is_lost(tmp_path, rescue):
+    """The remaining versions of the thread refer to the text of another thread, but no record lists it as borrowed."""
+    text = "".join(random.Random(1).choices("abcdefgh", k=9000))
+    path = tmp_path / "source.state"
+    with statelog.open(path) as store:
+        store.thread("owner").commit({"text": text})
+        thread = store.thread("borrower")
+        thread.commit({"text": text})
+        lsn = store.last_lsn
+        thread.commit({"n": 1})
+        with store._engine.read() as view:
+            checksum = bytes(view.transaction.get_log(lsn)[:8])
+    report, store = rescue(path.read_bytes().replace(checksum, bytes(8)))
+    assert report.lost == [(lsn, lsn)]
+    store.thread("owner").commit({"text": "another"})
+    store.prune(keep_last=1)
+    assert store.verify().problems == []
+    store._engine.cache.clear()
+    assert store.thread("borrower").state["text"] == text
+    store.delete_thread("borrower")
+    store.compact()
+    assert text.encode()[:1000] not in store.path.read_bytes()
