@@ -217,9 +217,9 @@ class _Writer:
         self._plan = plan
         self._report = report
         self._removes = False
+        """Whether a record had to be written without its event or without some nodes."""
         self._are_listed = False
         """Whether a stand-in since the last record with nodes has listed all nodes that may be borrowed."""
-        """Whether a record had to be written without its event or without some nodes."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
