@@ -30,6 +30,18 @@ class Begun:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.futures: dict[Future[Any], str | None] = {}
+        self._local = threading.local()
+
+    def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call a write. On this OS thread, `wait` does not wait until it ends.
+
+        The `put` of a subclass may read. Two such writes would otherwise wait for each other, or one for itself.
+        """
+        self._local.is_writing = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._local.is_writing = False
 
     def note(self, future: Future[Any], thread_id: str | None) -> None:
         """Remember a write that has begun. `thread_id` is None if the write may change any thread."""
@@ -52,8 +64,9 @@ class Begun:
             ]
 
     def wait(self, config: RunnableConfig | None) -> None:
-        """Wait for the writes that a read with a config must see. A call on the pool could deadlock."""
-        wait(self.before(config))
+        """Wait for the writes that a read with a config must see, unless a write makes this read."""
+        if not getattr(self._local, "is_writing", False):
+            wait(self.before(config))
 
 
 def _thread_id(config: Any) -> str | None:
@@ -89,7 +102,7 @@ class AsyncCalls:
         return await self._runner.run(function, *args)
 
     async def _write(self, thread_id: str | None, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        future = self._runner.submit(function, *args, **kwargs)
+        future = self._runner.submit(self._begun.run, function, *args, **kwargs)
         self._begun.note(future, thread_id)
         return await asyncio.wrap_future(future)
 

@@ -88,3 +88,28 @@ def test_a_read_does_not_raise_the_error_of_a_write(saver):
             await writing
 
     asyncio.run(main())
+
+
+class Reading(StatelogSaver):
+    """A saver whose writes read what was there before, as one that checks or logs them does."""
+
+    def put(self, config, *args):
+        self.get(config)
+        list(self.list(config))
+        return super().put(config, *args)
+
+    def put_writes(self, config, *args, **kwargs):
+        self.get_tuple(config)
+        super().put_writes(config, *args, **kwargs)
+
+
+def test_writes_that_read_wait_neither_for_themselves_nor_for_each_other(store):
+    async def main():
+        saver = Reading(store)
+        at = await saver.aput(config_of("t"), empty_checkpoint(), {}, {})
+        writes = [saver.aput_writes(at, [("x", number)], f"task {number}") for number in range(40)]
+        await asyncio.gather(*writes, *(saver.aput(at, empty_checkpoint(), {}, {}) for _put in range(10)))
+        await saver.aput_writes(at, [("x", 40)], "task 40")
+        return len((await saver.aget_tuple(at)).pending_writes)
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == 41
