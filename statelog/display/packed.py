@@ -45,6 +45,14 @@ class Coded:
         """The name of the codec, and the stored data."""
         raise NotImplementedError
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError with the way to read the value."""
+        message = (
+            f"{type(self).__name__!r} object has no attribute {name!r}, because it is a value as a framework has stored"
+            " it. The framework's adapter reads it, for example graph.get_state() with a StatelogSaver; repr() shows it"
+        )
+        raise AttributeError(message, name=name, obj=self)
+
 
 @dataclass(frozen=True, slots=True)
 class Constructed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.pretty import pretty_repr
 
 import statelog
+from statelog.adapters.kit.packed import Packed
 
 EVIL = "<script>alert('x')</script>\x1b[2J\u202e&"
 LINE_MAX = 1200
@@ -187,3 +190,11 @@ def test_a_change_and_an_entry_with_an_int_too_long_to_write_are_shown(store):
     old, new = thread.commit({"n": 1}), thread.commit({"n": 2**20_000})
     assert repr(list(statelog.diff(old, new))) == "[Change(path=('n',), kind='changed', old=1, new=<int>)]"
     assert "<int>" in repr(store.board().set("k", 2**20_000))
+
+
+def test_a_packed_value_names_the_way_to_read_it():
+    packed = Packed(b"\xa1x")
+    with pytest.raises(AttributeError, match="The framework's adapter reads it"):
+        packed.content  # noqa: B018 - the access raises
+    assert not hasattr(packed, "content")
+    assert copy.deepcopy(packed) == pickle.loads(pickle.dumps(packed)) == packed

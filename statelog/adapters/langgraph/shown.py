@@ -132,7 +132,8 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
     item = kept_item(target.state)
     own = None if item is None else decode_own(item)
     if own is None:
-        message = f"thread {lineage.id!r}: {target.id} is not a checkpoint of LangGraph"
+        message = f"thread {lineage.id!r}: {target.id} is not a checkpoint of LangGraph, but an"
+        message += " internal version. history() and `statelog history` list the checkpoints"
         raise UsageError(message, argument="target", value=target.id)
     if own.namespace:
         message = f"thread {lineage.id!r}: {target.id} is a checkpoint of the subgraph {own.namespace!r}; roll back to"
