@@ -35,7 +35,7 @@ def program(tmp_path, monkeypatch, lines):
     monkeypatch.setenv("PATH", str(path.parent))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_on_a_bucket_run_when_they_are_small(tmp_path):
     pytest.importorskip("moto")
     console = Console(file=io.StringIO(), width=200)

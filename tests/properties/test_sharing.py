@@ -402,7 +402,7 @@ FINDING = settings(max_examples=300, stateful_step_count=25, phases=[Phase.gener
     ("module", "name", "fault"),
     [
         (table, "apply_borrowed", lambda _index, _digests: None),
-        (sweep._Sweep, "is_alive", lambda _sweep, _lsn, _number: True),
+        pytest.param(sweep._Sweep, "is_alive", lambda _sweep, _lsn, _number: True, marks=pytest.mark.soak),
     ],
     ids=["what a thread has of another is not noted", "what nobody has is kept"],
 )

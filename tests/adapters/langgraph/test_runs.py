@@ -175,7 +175,7 @@ def test_a_run_that_fails_after_its_answer_is_resumed_with_it_and_asks_its_next_
             go(graph, Command(resume="no"), config)
         assert [each.value for each in go(graph, input, config)["__interrupt__"]] == ["second?"]
         assert [each.value for each in go(graph, None, config)["__interrupt__"]] == ["second?"]
-        with pytest.raises(ConflictError, match="waits in ask"):
+        with pytest.raises(ConflictError, match="is waiting in ask"):
             go(graph, {"n": 2}, config)
         fails[:] = [False]
         assert go(graph, Command(resume="right"), config)["log"] == ["yes", "right"]

@@ -122,7 +122,7 @@ def test_the_demo_can_be_reported_as_json(run, tmp_path):
     assert document["duration_s"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_output_on_a_terminal_is_coloured(tmp_path):
     told = on_terminal("demo", "--directory", tmp_path, TERM="xterm", COLUMNS="80")
     assert "\x1b[1" in told

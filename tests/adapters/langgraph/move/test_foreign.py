@@ -152,7 +152,7 @@ def test_a_fork_that_overwrote_the_older_line_is_named_and_other_threads_are_imp
     is_shared = type(saver).__name__ == "RedisSaver"
     assert [each.thread for each in report.left_out] == ["forked"] * is_shared
     assert all(isinstance(each.error, CorruptionError) for each in report.left_out)
-    assert ["overwritten by checkpoint" in each.error.message for each in report.left_out] == [True] * is_shared
+    assert ["has overwritten the value" in each.error.message for each in report.left_out] == [True] * is_shared
     with StatelogSaver.open(path) as ours:
         assert said(chat(ours), config_of("whole")) == ["tea?", "answer 1"]
 
