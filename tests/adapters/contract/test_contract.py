@@ -59,6 +59,7 @@ NOT_UNDER_THE_CONTRACT = {
     "langgraph": "tested by LangGraph's own conformance suite",
 }
 """The folders in `adapters/` that have no drivers, each with the reason."""
+ROOT = Path(__file__).parents[3]
 LARGE = " ".join(map(str, range(300_000)))  # A store keeps one of several equal parts.
 
 
@@ -71,6 +72,17 @@ def test_each_adapter_is_under_the_contract():
     packages = {path.parent.name for path in Path(statelog.__file__).parent.glob("adapters/*/__init__.py")}
     assert packages - NOT_UNDER_THE_CONTRACT.keys() == FRAMEWORKS.keys()
     assert {service.partition(".")[0] for service in SERVICES} == FRAMEWORKS.keys()
+
+
+def test_each_guide_names_the_release_that_passed():
+    lines = (ROOT / ".ci/frameworks/releases").read_text().splitlines()
+    releases = {name: packages for name, *packages in map(str.split, lines)}
+    assert releases.keys() == FRAMEWORKS.keys()
+    for name, packages in releases.items():
+        guide = " ".join((ROOT / f"statelog/adapters/{name}/GUIDE.md").read_text().split())
+        for package, _, release in (each.partition("==") for each in packages):
+            assert f"`{package}`" in guide
+            assert f"Its tests passed with {release}." in guide
 
 
 @pytest.fixture(params=SERVICES)
