@@ -27,7 +27,7 @@ from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_MASK, decode_record, redact_record
-from statelog.log.care.loans import lent_to_anyone_below
+from statelog.log.care.loans import ANYONE, lent_to_anyone_below
 from statelog.log.care.vacuum import (
     NOBODY,
     RetentionReport,
@@ -86,7 +86,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     if sweep.is_needed:
         sweep.scan(progress)
 
-        def write(transaction: WriteTransaction, some: Iterable[Rewritable]) -> RetentionReport:
+        def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
             sweep.catch_up(transaction)
             sweep.lend(transaction, some)
             return rewrite(transaction, some, sweep)
@@ -196,7 +196,7 @@ class _Sweep:
                 pending += self._visit(transaction, pending.pop())
         self._seen = last
 
-    def lend(self, transaction: WriteTransaction, some: Iterable[Rewritable]) -> None:
+    def lend(self, transaction: WriteTransaction, some: Sequence[Rewritable]) -> None:
         """Stage loans to thread 0 for the owners whose later retention would not know which nodes to keep (V2).
 
         These are `lenders`, and the owners of the records `some` that lose a borrowed node which leads out of its
@@ -204,12 +204,14 @@ class _Sweep:
         """
         view = View(transaction)
         needed = dict(self.lenders)
+        owners = {thread for _lsn, thread, _heir in some} - {NOBODY}
+        lending = {each for each in owners if any(transaction.scan_index(keys.encode_borrowed_prefix(each)))}
         for lsn, thread, _heir in some:
-            data = transaction.get_log(lsn)
-            if thread != NOBODY and data is not None and self._loses_borrowed_path(transaction, lsn, bytes(data)):
+            data = transaction.get_log(lsn) if thread in lending else None
+            if data is not None and self._loses_borrowed_path(transaction, lsn, bytes(data)):
                 needed[thread] = max(needed.get(thread, 0), lsn)
         lenders = [owner for owner, lsn in needed.items() if lent_to_anyone_below(view, owner) <= lsn]
-        append_events(transaction, [LoanEvent(NOBODY, owner, []) for owner in sorted(lenders)])
+        append_events(transaction, [LoanEvent(ANYONE, owner, []) for owner in sorted(lenders)])
 
     def _loses_borrowed_path(self, transaction: IndexedLog, lsn: int, data: bytes) -> bool:
         """Return True if a record loses a node that another thread borrowed, and has a node that leads out of it."""
@@ -236,7 +238,7 @@ class _Sweep:
                         continue
                     self._mapped.read(len(data))
                     bits = [self._get(index, number) for number, row in enumerate(kernels.record_nodes(data)) if row[0]]
-                    if thread != NOBODY and any(each & _FOREIGN for each in bits):
+                    if thread != NOBODY and self._is_foreign(index):
                         found.append(~index)
                     elif not all(bits):
                         found.append(index)
@@ -266,6 +268,7 @@ class _Sweep:
         rows = kernels.record_nodes(data)
         # All nodes of a record without an owner stay until a sweep, and so must the nodes below them (T5).
         is_foreign = index is not None and self._is_foreign(index)
+        below: set[int] = set()
         pending = [number for number in range(len(rows)) if index is None or self._get(index, number)]
         while pending:
             number = pending.pop()
@@ -274,13 +277,13 @@ class _Sweep:
                 continue
             node = bytes(data[at : at + total_size])
             for _type, _child_digest, child_lsn, child_number in check_node(type_, node, content_size, lsn):
-                if is_foreign and child_lsn != lsn:
-                    self._note_lender(transaction, child_lsn)
+                below.add(child_lsn)
                 if self._mark(child_lsn, child_number, thread, is_foreign=is_foreign):
                     if child_lsn == lsn:
                         pending.append(child_number)
                     else:
                         marked.append(child_lsn)
+        self._note_lenders(transaction, below - {lsn} if is_foreign else ())
         return marked
 
     def _is_foreign(self, index: int) -> bool:
@@ -288,19 +291,23 @@ class _Sweep:
         nodes = range(self._starts[index + 1] - self._starts[index])
         return self._threads[index] == NOBODY or any(self._get(index, number) & _FOREIGN for number in nodes)
 
-    def _note_lender(self, transaction: IndexedLog, lsn: int) -> None:
-        """Add the owner of a record to `lenders`."""
-        index = self._find(lsn)
-        data = transaction.get_log(lsn) if index is None else None
-        if index is not None:
-            owner = self._threads[index]
-        elif data is not None:
-            record = decode_record(data, lsn)
-            owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
-        else:
-            return
-        if owner != NOBODY:
-            self.lenders[owner] = max(self.lenders.get(owner, 0), lsn)
+    def _note_lenders(self, transaction: IndexedLog, lsns: Iterable[int]) -> None:
+        """Add the owners of records to `lenders`."""
+        for lsn in lsns:
+            index = self._find(lsn)
+            data = transaction.get_log(lsn) if index is None else None
+            if index is not None:
+                owner = self._threads[index]
+            elif data is not None:
+                self._mapped.read(len(data))
+                record = decode_record(data, lsn)
+                owner = (
+                    record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
+                )
+            else:
+                continue
+            if owner != NOBODY:
+                self.lenders[owner] = max(self.lenders.get(owner, 0), lsn)
 
     def _mark(self, lsn: int, number: int, thread: int, *, is_foreign: bool) -> bool:
         """Mark a node as reached from a record of `thread`. Return True if the mark is new."""
