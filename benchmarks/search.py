@@ -43,7 +43,7 @@ _BUILD_TIMES_MAX = 1.5
 
 
 class WordTexts:
-    """Makes texts from words of which a few are frequent and most are rare, as in a language."""
+    """Makes texts from a vocabulary with a few frequent words and many rare words, as in a natural language."""
 
     def __init__(self) -> None:
         self._random = Random(_SEED)

@@ -52,7 +52,7 @@ class BenchWorkload:
     needs: tuple[str, ...] = ()
     """The modules of other packages that are all needed. Without one, the workload is skipped."""
     needs_one_of: tuple[str, ...] = ()
-    """The modules of other packages of which the workload needs at least one."""
+    """Modules of other packages. If none of them is installed, the workload is skipped."""
     extra: str = ""
     """The extra of statelog that installs the needed modules."""
     rows: tuple[str, ...] = ()

@@ -190,7 +190,7 @@ typedef struct {
 } sl_lmdb_node;
 
 /* The output and working memory of a step, for one step at a time. The rows (of the node table, FORMAT.md 3) and the
- * nodes are copied into the record unchanged. In refs, LSN 0 stands for the record being built. */
+ * nodes are copied into the record unchanged. A ref with LSN 0 points into the record being built. */
 enum {
     SL_ROW_SIZE = 29,
     SL_STEP_ROWS_MAX = 256,
@@ -570,7 +570,7 @@ int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* Draws the n
 /* Returns the lowest nonzero position of the slots renewed within `within_ms`. SL_ABSENT: there is none. */
 int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest);
 /* Moves `place` to the next slot, by ticket and slot number, that has a subject and can be called, and returns the
- * subject. SL_ABSENT: there is no such slot. */
+ * subject. SL_ABSENT: no further slot has a subject and can be called. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
 /* Calls the waiter in the slot of `place`. SL_ABSENT: it has lost the slot, or cannot be called now. */
 int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place);

@@ -2,8 +2,8 @@
  * statelog/tree/builder.py (FORMAT.md 4.2 to 4.5).
  *
  * Trust: none.
- * Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. One more level only
- * receives entries for the chunks that close below it: if one of its own chunks would close, the result is
+ * Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. When these chunks close,
+ * the next level receives an entry for each of them. If this makes a chunk of the next level close, the result is
  * SL_FALLBACK. If an open node is not held, the result is SL_WANTED. */
 #include "internal.h"
 

@@ -48,8 +48,8 @@ class Coded:
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError with the way to read the value."""
         message = (
-            f"{type(self).__name__!r} object has no attribute {name!r}, because it is a value as a framework has stored"
-            " it. The framework's adapter reads it, for example graph.get_state() with a StatelogSaver; repr() shows it"
+            f"{type(self).__name__!r} object has no attribute {name!r}, because it is a value in its stored form."
+            " repr() shows it. What wrote it returns the object, for example graph.get_state() with a StatelogSaver"
         )
         raise AttributeError(message, name=name, obj=self)
 

@@ -1,4 +1,4 @@
-"""The base class of `StatelogStore` and `StatelogCache`: one thread, of which only the latest state is read."""
+"""The base class of `StatelogStore` and `StatelogCache`, which keep their items in the latest state of one thread."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ class StatelogStore(ThreadHolder, BaseStore):
             index: LangGraph's options for semantic search: `dims`, `embed`, `fields`. It needs numpy.
             ttl: LangGraph's options `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`.
             migrations: the versioned schemas of items, keyed by namespace. A schema applies in its namespace and below.
-                `*` stands for any label, and the longest namespace applies. The value of such an item is a dict of the
-                schema's fields. Older versions are returned as the declared version, and a put stores the declared
-                version.
+                `*` matches any label. If several namespaces match, the longest applies. The value of an item with a
+                schema is a dict of the schema's fields. Older versions are returned as the declared version, and a put
+                stores the declared version.
             clock: returns seconds since 1970 UTC.
 
         Raises:
