@@ -200,6 +200,8 @@ class View:
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version in the history of `branch`, or None if it does not exist or has expired."""
         if branch:
+            if not self.is_alive(thread):  # The thread was deleted, so it has no row for this branch.
+                return None
             branch = self.owner(thread, branch, version)
         return self._own_entry(thread, branch, version)
 

@@ -8,6 +8,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.events import SCHEMA_KEY, SCHEMA_KEY_ITEM, CheckpointEvent, default_id, schema_version
+from statelog.log.operations import deleted_error
 from statelog.log.times import to_datetime
 from statelog.redaction import hidden
 from statelog.schema.typed import S, Typed
@@ -77,9 +78,16 @@ class Checkpoint(Typed[S]):
 
     @property
     def branch(self) -> str:
-        """The name of the branch to which the checkpoint was committed."""
+        """The name of the branch to which the checkpoint was committed.
+
+        Raises:
+            ThreadDeletedError: the thread was deleted, and its branches with it.
+        """
+        event = self._event
         with self._session.read() as view:
-            return view.branch(self._event.thread, self._event.branch).name
+            if not view.is_alive(event.thread):
+                raise deleted_error(self.thread_id)
+            return view.branch(event.thread, event.branch).name
 
     @property
     def time(self) -> datetime:

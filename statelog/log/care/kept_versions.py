@@ -162,7 +162,8 @@ class Keeps:
         behind = set()  # Holds the places of kept versions whose predecessor expires.
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
-            if event is not None:
+            # The version may be of a deleted thread that had the same id.
+            if event is not None and event.thread == thread:
                 behind.add((event.branch, event.version + 1))
         kept = {entry.lsn for place in firsts if (entry := view.entry(thread, *place)) is not None}
         kept |= {entry.lsn for place in behind if (entry := view.entry(thread, *place)) is not None} - (

@@ -2,6 +2,8 @@
 
 import operator
 import threading
+from contextlib import contextmanager
+from itertools import count
 from typing import Annotated, TypedDict
 
 import pytest
@@ -11,6 +13,7 @@ pytest.importorskip("langgraph")
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from meanwhile import deletions, interrupted_before_each_read
 
 from statelog.adapters.langgraph import StatelogSaver
 
@@ -95,3 +98,35 @@ def test_a_run_returns_the_stored_state(savers, remove, durability, is_alone):
     run.join()
     assert returned == [{"messages": ["a", "b", *LONG], "n": 6}]
     assert graph.get_state(THREAD).values == returned[0]
+
+
+REMOVING = {
+    "prune all but the latest": lambda saver: saver.prune(["a", "b"]),
+    "prune all": lambda saver: saver.prune(["a", "b"], strategy="delete"),
+    "delete runs": lambda saver: saver.delete_for_runs(["1"]),
+    "retain the last": lambda saver: saver.store.prune(keep_last=1),
+    "list": lambda saver: list(saver.list(None)),
+}
+
+
+@pytest.mark.parametrize("delete", deletions("a").values(), ids=deletions("a"))
+@pytest.mark.parametrize("act", REMOVING.values(), ids=REMOVING)
+def test_a_thread_deleted_by_another_process_is_skipped(tmp_path, act, delete):
+    numbers = count()
+
+    @contextmanager
+    def prepare():
+        with StatelogSaver.open(tmp_path / f"{next(numbers)}.state", durability="interval") as saver:
+            for thread in ("a", "b"):
+                at = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+                for id in "12":
+                    metadata = {"step": int(id), "run_id": id}
+                    put_at = saver.put(at, empty_checkpoint() | {"id": id}, metadata, {})
+                    saver.put_writes(put_at, [("m", id)], id)
+                    at = put_at
+            yield saver.store, saver
+
+    def of_the_saver(_store, saver):
+        act(saver)
+
+    assert set(interrupted_before_each_read(prepare, of_the_saver, delete)) == {None}

@@ -9,6 +9,7 @@ expire, and `write_sweep.py` removes the marks that hid them. A checkpoint that 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
@@ -29,6 +30,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_range,
 )
 from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
+from statelog.errors import BranchNotFoundError, ThreadNotFoundError
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
 from statelog.store.checkpoint import event_of
@@ -103,8 +105,22 @@ def _remove(
     *,
     leaves_orphans: bool = False,
 ) -> None:
-    """Remove checkpoints. With `leaves_orphans`, a kept checkpoint loses a removed parent."""
-    lineage = Lineage(store, thread_id)
+    """Remove checkpoints. With `leaves_orphans`, a kept checkpoint loses a removed parent.
+
+    If the thread is deleted meanwhile, nothing is left to remove.
+    """
+    with suppress(ThreadNotFoundError, BranchNotFoundError):
+        _remove_now(store, codec, Lineage(store, thread_id), is_doomed, leaves_orphans=leaves_orphans)
+
+
+def _remove_now(
+    store: Store,
+    codec: ValueCodec,
+    lineage: Lineage,
+    is_doomed: Callable[[FoundCheckpoint], bool],
+    *,
+    leaves_orphans: bool,
+) -> None:
     doomed: list[FoundCheckpoint] = []
     kept: dict[str, FoundCheckpoint] = {}
     alone: list[FoundCheckpoint] = []

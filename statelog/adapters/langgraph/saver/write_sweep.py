@@ -8,6 +8,7 @@ These writes are marked (`awaited_name`) until the checkpoint is seen, or for a 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from statelog.adapters.langgraph.values.names import (
     place_in,
 )
 from statelog.adapters.langgraph.values.own import decode_own, kept_item, writes_state
+from statelog.errors import BranchNotFoundError, ThreadNotFoundError
 from statelog.format import cbor
 from statelog.log.care.serves import UNMET_US
 from statelog.store.session import session_of
@@ -56,6 +58,12 @@ def _sweep(
     store = store_ref()
     if store is None or thread_id in busy:
         return False
+    with suppress(ThreadNotFoundError, BranchNotFoundError):  # The thread was deleted meanwhile.
+        return _swept(store, left, busy, thread_id, at_once=at_once)
+    return False
+
+
+def _swept(store: Store, left: dict[str, int], busy: set[str], thread_id: str, *, at_once: bool) -> bool:
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, thread_id)
         state = writes_state(lineage)
