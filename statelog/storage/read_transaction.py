@@ -118,9 +118,10 @@ class ReadTransaction:
             if now_s >= identity.look_at_s and not identity.look_again(now_s):
                 active.discard(self)
                 file.follow()
-                while file.has_moved:  # Another compaction may replace the file during `follow`.
-                    file.follow()
-                file.locks.file.check()
+                while not file.locks.file.is_kept():
+                    if not (file.has_moved or file.is_purged):
+                        file.locks.file.check()
+                    file.follow()  # Another compaction has replaced the file since.
                 file.pass_gate(self)
             handles = file.handles
             if handles.reader_lock[0]:
