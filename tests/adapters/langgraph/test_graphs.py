@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
-from statelog.adapters.langgraph import StatelogSaver
+from statelog.adapters.langgraph import StatelogSaver, runs
 
 
 @pytest.fixture
@@ -217,6 +217,7 @@ def answer_strictly(graph_of):
     return told
 
 
+@pytest.mark.skipif(runs._interrupt_id is None, reason="this release of LangGraph does not number questions")
 def test_interrupts_have_distinct_ids_and_stale_answers_are_refused(saver):
     memory = InMemorySaver()
     expected = answer_strictly(lambda: two_questions().compile(checkpointer=memory))

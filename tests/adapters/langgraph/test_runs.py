@@ -15,7 +15,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from statelog.adapters.langgraph import StatelogSaver, aresume_or_start, resume_or_start
+from statelog.adapters.langgraph import StatelogSaver, aresume_or_start, resume_or_start, runs
 from statelog.errors import ConflictError, UsageError
 
 
@@ -154,6 +154,7 @@ def test_only_a_command_answers_an_interrupt(go, saver):
     assert len(go(made.graph, {"n": 2}, CONFIG)["log"]) == 4
 
 
+@pytest.mark.skipif(runs._interrupt_id is None, reason="this release of LangGraph does not number questions")
 def test_a_run_that_fails_after_its_answer_is_resumed_with_it_and_asks_its_next_question(go, saver):
     fails = [False]
 

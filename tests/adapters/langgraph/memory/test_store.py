@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections import OrderedDict
+from contextlib import suppress
 from types import MappingProxyType
 
 import pytest
@@ -157,6 +158,9 @@ def test_a_prefix_matches_whole_labels(memory):
 
 @pytest.mark.parametrize("namespace", [(), ("langgraph", "x"), ("a", ""), ("a.b",), ("a", 1), ("a\x00",)])
 def test_namespaces_that_langgraph_forbids_raise_its_error(memory, namespace):
+    with suppress(InvalidNamespaceError):
+        InMemoryStore().put(namespace, "k", {"n": 1})
+        pytest.skip("this release of LangGraph allows it")
     with pytest.raises(InvalidNamespaceError):
         memory.put(namespace, "k", {"n": 1})
     if namespace and namespace[0] != "langgraph":
