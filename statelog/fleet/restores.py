@@ -22,7 +22,11 @@ from statelog.errors import (
 )
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, HeadContents, decode
+from statelog.log.care.loans import ANYONE
 from statelog.log.care.removal_lists import name_again
+from statelog.log.care.vacuum import append_events
+from statelog.log.events import LoanEvent
+from statelog.log.kinds.table import lent_to_anyone_by, removed_by
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner, open_file
@@ -234,7 +238,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
             if upto is not None and upto > store.last_lsn:
                 _check_reached(performer, all_names, store.last_lsn, upto)
             if upto is not None and all_names:
-                _name_removed(performer, all_names[-1], store)
+                _append_left_out(performer, all_names[-1], store)
             if at is None:
                 _check_shipped(performer, head, store)
             store.flush()
@@ -244,12 +248,25 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
         raise
 
 
-def _name_removed(performer: Performer, name: str, store: Store) -> None:
-    """Mark records as redacted if a segment reports their redaction in a record after the end of the restored log."""
+def _append_left_out(performer: Performer, name: str, store: Store) -> None:
+    """Append the removals (R2) and the loans to any thread (V2) that a segment has after the end of the restored log.
+
+    The restored records may already be as the source had them after these events.
+    """
     [data] = performer.read_segments([name])
-    removed = segments.removed_behind(name, data, store.last_lsn)
+    engine, end = session_of(store).owner, store.last_lsn
+    removed: set[int] = set()
+    lenders: set[int] = set()
+    for event in segments.events_behind(name, data, end):
+        removed.update(removed_by(event))
+        lender = lent_to_anyone_by(event)
+        if lender is not None and lender <= end:
+            lenders.add(lender)
     if removed:
-        name_again(session_of(store).owner, removed)
+        name_again(engine, removed)
+    if lenders:
+        loans = [LoanEvent(ANYONE, lender, []) for lender in sorted(lenders)]
+        engine.care(lambda transaction: append_events(transaction, loans))
 
 
 def _check_shipped(performer: Performer, head: HeadContents, store: Store) -> None:

@@ -15,7 +15,6 @@ from statelog.fleet.head import Cut
 from statelog.format import cbor
 from statelog.format.mac import SEGMENT_MAC_SIZE_BYTES
 from statelog.format.record import decode_record
-from statelog.log.kinds.table import removed_by
 from statelog.portable.bodies import read_event
 from statelog.portable.frames import RECORD, FrameReader
 from statelog.portable.log_export import export_records
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.format.mac import StoreKey
+    from statelog.format.record import Redacted
+    from statelog.log.events import Event
 
 _MAGIC = b"stlgseg1"
 _MAGIC_KEYED = b"stlgsegk"
@@ -204,11 +205,10 @@ def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
     return last
 
 
-def removed_behind(name: str, data: bytes, lsn: int) -> set[int]:
-    """Return the LSNs of the records that were removed according to the records after `lsn` in a segment."""
+def events_behind(name: str, data: bytes, lsn: int) -> Iterator[Event | Redacted]:
+    """Yield the events of the records after `lsn` in a segment."""
     records = _records(FrameReader(io.BytesIO(expand(name, data))))
-    events = (read_event(decode_record(payload, at)) for at, payload in records if at > lsn)
-    return {each for event in events for each in removed_by(event)}
+    return (read_event(decode_record(payload, at)) for at, payload in records if at > lsn)
 
 
 def _damaged(name: str) -> CorruptionError:

@@ -95,8 +95,8 @@ class LogImporter:
         self._batch: list[_Taken] = []
         self._batch_size_bytes = self._batch_removed = 0
         self._deleted: list[int] = []
-        """Threads whose deletion was imported. Their nodes are erased at the end, or by a compaction if the import
-        fails.
+        """Threads whose deletion was imported. Their nodes are erased at the end of the export. If the import ends
+        earlier, a compaction erases them.
         """
         self._is_within = False
         """Whether the last stored record is not the last one of its transaction in the source."""
@@ -129,9 +129,9 @@ class LogImporter:
             message = f"{error.message}; {held}"
             raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
         self._flush(whole_only=is_cut)
-        # Erase nodes only now, because a loan of them may have followed the deletion (V2). If the export ends within a
-        # transaction, the removal events of a deletion may still be missing (R2).
-        if not self._is_within:
+        # Erase nodes only now, because a loan of them may have followed the deletion (V2). With `upto`, the loan may be
+        # left out. If the export ends within a transaction, the removal events of a deletion may be missing (R2).
+        if not (is_cut or self._is_within):
             for thread in self._deleted:
                 erase_records(self._engine, thread)
         return ImportReport(LOG, self._read, self._added, (), self._end.lsn, self._reader.offset)

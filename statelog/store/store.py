@@ -750,7 +750,8 @@ class Store(Threads, OldStoreNames):
 
         Args:
             source: a binary file or a pipe. It is not trusted.
-            upto: import only whole transactions of a log up to this LSN.
+            upto: import only whole transactions of a log up to this LSN. Before you prune this store or delete its
+                threads, import the rest or call `compact`. Otherwise, texts that several threads have may be lost.
             progress: called with (LSNs done, all LSNs).
 
         Raises:

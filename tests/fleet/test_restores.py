@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import shutil
+import string
 
 import pytest
 from authors import Author, check_whole, ignore_removals_in_imports, index_of
 
 import statelog
+from statelog import reducers
 from statelog.fleet import connect
 
 RESTORES = 2000
@@ -67,3 +69,34 @@ def test_a_restore_that_ignores_removals_is_detected(tmp_path, monkeypatch):
     ignore_removals_in_imports(monkeypatch)
     with pytest.raises(AssertionError):
         restore_after_random_work(tmp_path, 1)
+
+
+@pytest.mark.parametrize("act", ["prune", "deletion"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_store_restored_to_before_the_loan_of_a_sweep_keeps_a_shared_text(machine, tmp_path, is_deleted, act):
+    """The segment has a record from after the sweep, which took its owner. The beginning of its text is in another."""
+    begin = "".join(random.Random(6).choices(string.ascii_letters, k=60_000))
+    with machine("a").open("s", ship_ms=60_000) as store:
+        owner, other = (store.thread(name, schema={"text": reducers.add}) for name in "ab")
+        owner.commit({"text": begin})
+        store.remote.wait()
+        owner.commit({"text": "end"})
+        first = other.commit({"text": begin + "end"}).lsn
+        owner.commit({"text": reducers.Overwrite("another")})
+        store.prune(keep_last=1)
+        if is_deleted:
+            store.delete_thread("a")
+        last = store.last_lsn
+        store.compact()
+        assert store.last_lsn == last + 1
+        store.remote.wait()
+    for at in range(first, last + 2):
+        path = tmp_path / f"{at}.state"
+        machine("b").restore("s", path, at=at)
+        with statelog.open(path) as restored:
+            if act == "prune":
+                restored.prune(keep_last=1)
+            elif "a" in [thread.id for thread in restored.threads()]:
+                restored.delete_thread("a")
+            check_whole(restored)
+            assert restored.thread("b").state["text"] == begin + "end"

@@ -14,6 +14,7 @@ from statelog.errors import ConflictError, CorruptionError, UsageError
 from statelog.log.care.vacuum import RetentionReport
 from statelog.portable import log_export, log_import
 from statelog.store.session import session_of
+from statelog.testing import observe
 
 LONG = "a long text that is stored once " * 400
 
@@ -303,21 +304,29 @@ def former_places(store):
         return list(view.transaction.scan_index(b"O"))
 
 
+BEGIN = "".join(random.Random(6).choices(string.ascii_letters, k=60_000))
+
+
+def share_a_text_in_two_records(source, copy, *, goes_on):
+    """Give thread `b` a text that is in two redacted records of thread `a`, and return it. The copy has the first."""
+    owner, other = (source.thread(name, schema={"text": reducers.add}) for name in "ab")
+    owner.commit({"text": BEGIN})
+    take_increment(copy, source)
+    owner.commit({"text": "end"})
+    other.commit({"text": BEGIN + "end"})
+    owner.commit({"text": reducers.Overwrite("another")})
+    if goes_on:
+        other.commit({"text": "more"})
+    source.prune(keep_last=1)
+    return BEGIN + "end" + "more" * goes_on
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("order", ["sweep, import, deletion", "sweep, deletion", "deletion, sweep"])
 def test_a_text_stays_in_a_copy_that_had_its_beginning_before_a_sweep(source, copy, monkeypatch, order, goes_on):
     """The sweep takes the owner from the record of the beginning. The copy has imported this record before."""
     monkeypatch.setattr(log_import, "BATCH_RECORDS", 1)
-    begin = "".join(random.Random(6).choices(string.ascii_letters, k=60_000))
-    owner, other = (source.thread(name, schema={"text": reducers.add}) for name in "ab")
-    owner.commit({"text": begin})
-    take_increment(copy, source)
-    owner.commit({"text": "end"})
-    other.commit({"text": begin + "end"})
-    owner.commit({"text": reducers.Overwrite("another")})
-    if goes_on:
-        other.commit({"text": "more"})
-    source.prune(keep_last=1)
+    text = share_a_text_in_two_records(source, copy, goes_on=goes_on)
     for act in order.split(", "):
         if act == "sweep":
             source.compact()
@@ -326,8 +335,39 @@ def test_a_text_stays_in_a_copy_that_had_its_beginning_before_a_sweep(source, co
         else:
             source.delete_thread("a")
     take_increment(copy, source)
-    assert copy.thread("b").state["text"] == source.thread("b").state["text"] == begin + "end" + "more" * goes_on
+    assert copy.thread("b").state["text"] == source.thread("b").state["text"] == text
     assert [thread.id for thread in copy.threads()] == ["b"]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_text_stays_in_a_copy_that_imports_a_deletion_without_the_loan_of_the_next_sweep(source, copy, goes_on):
+    text = share_a_text_in_two_records(source, copy, goes_on=goes_on)
+    source.delete_thread("a")
+    upto = source.last_lsn
+    source.compact()
+    stream = io.BytesIO()
+    source.export(stream, since=copy.last_lsn)
+    stream.seek(0)
+    assert copy.import_(stream, upto=upto).last_lsn == upto < source.last_lsn
+    assert copy.verify().problems == []
+    assert copy.thread("b").state["text"] == text
+    take_increment(copy, source)
+    assert observe(copy) == observe(source)
+
+
+@pytest.mark.parametrize("act", ["prune", "deletion"])
+def test_a_copy_without_the_loan_of_a_sweep_keeps_a_text_if_it_is_compacted_first(source, copy, act):
+    text = share_a_text_in_two_records(source, copy, goes_on=False)
+    upto = source.last_lsn
+    source.compact()
+    stream = io.BytesIO()
+    source.export(stream, since=copy.last_lsn)
+    stream.seek(0)
+    copy.import_(stream, upto=upto)
+    copy.compact()
+    copy.prune(keep_last=1) if act == "prune" else copy.delete_thread("a")
+    assert copy.verify().problems == []
+    assert copy.thread("b").state["text"] == text
 
 
 def test_after_an_import_that_fails_the_nodes_of_a_deleted_thread_are_left_to_compaction(source, copy, monkeypatch):

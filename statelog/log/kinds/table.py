@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.errors import CorruptionError
 from statelog.format.fields import RAW
 from statelog.format.record import FLAG_VACUUMED, TYPE_REMOVAL, Record, Redacted, pack_nodes
-from statelog.log.events import CheckpointEvent, DeleteEvent, Event, RemovalEvent, decode_as
+from statelog.log.events import CheckpointEvent, DeleteEvent, Event, LoanEvent, RemovalEvent, decode_as
 from statelog.log.index import (
     TO_BE_ERASED,
     WHOLE,
@@ -118,6 +118,11 @@ def is_mark(event: Event) -> bool:
 def deleted_by(event: Event | Redacted) -> int | None:
     """Return the thread that a deletion event deletes, or None for other events."""
     return event.thread if type(event) is DeleteEvent else None
+
+
+def lent_to_anyone_by(event: Event | Redacted) -> int | None:
+    """Return the lender of a loan to thread 0, or None for other events."""
+    return event.lender if type(event) is LoanEvent and not event.thread else None
 
 
 def records_of(view: View, owner: int) -> list[int]:
