@@ -459,6 +459,24 @@ def test_a_text_that_becomes_equal_to_another_is_kept_for_its_borrowers(store):
     assert begin.encode() not in store.path.read_bytes()
 
 
+def test_a_sweep_lends_a_text_that_became_equal_to_another_in_a_purge_by_an_earlier_build(store, monkeypatch):
+    begin = "x" * 6000
+    mark = redacted(store, TOKEN)
+    borrow(store, begin + TOKEN, "raw")
+    borrow(store, begin + mark, "marked")
+    borrow(store, begin + TOKEN, "borrower")
+    borrow(store, begin + mark, "another")
+    with monkeypatch.context() as patch:
+        patch.setattr("statelog.log.care.purge._borrowed_places", lambda _index: {})
+        purge_all(store)
+    for _sweep in range(2):
+        store.compact()
+    assert sum(record.type == "loan" for record in store.log()) == 1
+    let_go(store, "raw")
+    check_whole(store)
+    assert store.thread("borrower").state["text"] == begin + mark
+
+
 def test_equal_nodes_that_are_both_borrowed_can_both_be_swept(store):
     begin = "x" * 6000
     mark = redacted(store, TOKEN)

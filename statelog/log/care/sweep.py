@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, overload
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
+from statelog.format.purge_key import read_purged_lsn
 from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_MASK, decode_record, redact_record
 from statelog.log.care.loans import ANYONE, lent_to_anyone_below
 from statelog.log.care.vacuum import (
@@ -83,7 +84,7 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
     for owner in owners:
         report.add(redact_released(engine, owner))
     sweep = _Sweep(engine)
-    if sweep.is_needed:
+    if sweep.is_needed or sweep.lenders:
         sweep.scan(progress)
 
         def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
@@ -157,9 +158,12 @@ class _Sweep:
             )
             # If these threads have lent no nodes, visit only their own records, because no others lead to them.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
+            self.lenders = _lenders_of_equal_nodes(transaction)
+            """Owners that have to lend their nodes to anyone, and the greatest LSN of their records with such nodes.
+
+            The scan adds the owners of nodes below records without an owner.
+            """
         self._bits = bytearray(pairs // 4 + 1)
-        self.lenders: dict[int, int] = {}
-        """Owners of records with nodes below other records without an owner, and the greatest LSN of each."""
 
     @property
     def is_needed(self) -> bool:
@@ -357,6 +361,21 @@ class _Rewritables(Sequence[Rewritable]):
         heir = None if index >= 0 else NOBODY
         index = index if index >= 0 else ~index
         return Rewritable(self._lsns[index], self._threads[index], heir)
+
+
+def _lenders_of_equal_nodes(transaction: ReadTransaction) -> dict[int, int]:
+    """Return the owners of nodes that equal a later node and are not shown as borrowed, with the greatest LSN of each.
+
+    A purge may make a borrowed node equal to a later one, which the index then shows as borrowed in its place. Earlier
+    builds did not lend such nodes to the threads that had borrowed them (V2). Ignore nodes that no purge has rewritten.
+    """
+    purged_lsn = read_purged_lsn(transaction)
+    lenders: dict[int, int] = {}
+    for _key, payload in transaction.scan_index(b"O") if purged_lsn else ():
+        place = keys.decode_place(payload)
+        if place.lsn <= purged_lsn and place.thread != NOBODY and not place.is_borrowed:
+            lenders[place.thread] = max(lenders.get(place.thread, 0), place.lsn)
+    return lenders
 
 
 def _held(view: View) -> list[tuple[int, array[int]]]:
