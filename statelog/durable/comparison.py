@@ -43,11 +43,12 @@ def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
     Raises:
         RunNotFoundError: there is no such run.
     """
-    left, right = find(store, run).value, find(store, other).value
+    with store.snapshot() as seen:
+        left, right = find(seen, run).value, find(seen, other).value
+        calls, others = dict(calls_of(seen, left)), dict(calls_of(seen, right))
     found = [
         RunDifference(None, what) for what in ("workflow", "arguments") if _of_run(left, what) != _of_run(right, what)
     ]
-    calls, others = dict(calls_of(store, left)), dict(calls_of(store, right))
     for place in in_order(calls, others):
         items, theirs = calls.get(place), others.get(place)
         infos = [

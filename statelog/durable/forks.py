@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.workflows import Workflow
     from statelog.errors import NondeterminismError
+    from statelog.store.snapshot import Snapshot
     from statelog.store.store import Store
 
 
@@ -90,14 +91,19 @@ def steps(store: Store, run: str) -> list[StepInfo]:
     Raises:
         RunNotFoundError: there is no such run.
     """
-    value = find(store, run).value
-    return [step_info(place, items, has_ended=value["status"] in ENDED) for place, items in calls_of(store, value)]
+    with store.snapshot() as seen:
+        value = find(seen, run).value
+        calls = calls_of(seen, value)
+    return [step_info(place, items, has_ended=value["status"] in ENDED) for place, items in calls]
 
 
-def calls_of(store: Store, value: Mapping[str, Any]) -> Iterable[tuple[str, list[Item]]]:
-    """Return, by place, the items of each recorded call of a run, in the order in which the calls began."""
+def calls_of(seen: Snapshot, value: Mapping[str, Any]) -> Iterable[tuple[str, list[Item]]]:
+    """Return, by place, the items of each recorded call of a run, in the order in which the calls began.
+
+    `value` is from the same snapshot, because the record of a run is in another version once the run has ended.
+    """
     places: dict[str, list[Item]] = {}
-    for item in recorded_of(store, value).items():
+    for item in recorded_of(seen, value).items():
         if item["s"] in (BEGUN, TRIED, DONE) and item["o"] != "timer":
             places.setdefault(item["p"], []).append(item)
     return places.items()
@@ -158,12 +164,12 @@ def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) ->
     return len(held) if is_there and [held[0]] == first else -1
 
 
-def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
+def _known_as(seen: Snapshot, value: Mapping[str, Any]) -> list[str]:
     """Return the ids that may be in the header of a run's record: its own id, and the runs it was forked from."""
     found = [value["id"]]
     while value.get("forked") and value["forked"] not in found:
         found.append(value["forked"])
-        entry = board_of(store).get(keys.run_key(found[-1]))
+        entry = board_of(seen).get(keys.run_key(found[-1]))
         if entry is None:
             break
         value = entry.value
@@ -205,27 +211,37 @@ def fork(
         AlreadyExistsError: there is a run or a branch with the new id.
         UsageError: the run has not recorded such a step, its thread is empty, or the record is no longer kept. Or a
             call of `replace` is not recorded, is before `at`, or cannot be replaced.
+        ThreadNotFoundError, BranchNotFoundError, CheckpointNotFoundError: another process has just deleted or pruned
+            the thread.
         ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
     """
-    entry = find(store, run)
     keys.check_run_id(id)
-    if board_of(store).get(keys.run_key(id)) is not None:
-        raise AlreadyExistsError(f"run {id!r} already exists", run=id)
-    given = list(entry.value["args"] if args is None else check_list("args", args, "a list of arguments"))
+    given_args = None if args is None else list(check_list("args", args, "a list of arguments"))
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(f"kwargs must be a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
-    named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
-    recorded = recorded_of(store, entry.value)
-    if recorded.thread.version < 0:
-        message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
-        raise UsageError(message, argument="run", value=run)
-    count = _count_before(recorded, at)
-    items = recorded.items()
+    # Read in one snapshot, because another process may end the run, or prune or delete its thread, at any time.
+    with store.snapshot() as seen:
+        source = find(seen, run).value
+        if board_of(seen).get(keys.run_key(id)) is not None:
+            raise AlreadyExistsError(f"run {id!r} already exists", run=id)
+        recorded = recorded_of(seen, source)
+        if recorded.thread is None or recorded.thread.version < 0:
+            message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
+            raise UsageError(message, argument="run", value=run)
+        items = recorded.items()
+        count = _count_before(run, items, at)
+        found, missing = _last_with(recorded, items, count, _known_as(seen, source))
+        branch = found.branch
+        update: dict[str, Any] | None = None
+        if missing is None:  # The run made the first commit of the thread, so the branch must be empty.
+            update = dict.fromkeys(found.state, DROP)
+        elif count:
+            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
+    given = list(source["args"]) if given_args is None else given_args
+    named = dict(source["kwargs"] if kwargs is None else kwargs)
     replaced = _replacements(store, run, items, count, {} if replace is None else replace)
-    found, missing = _last_with(recorded, count, _known_as(store, entry.value))
-    item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}", depth=0)
+    item = encode([given, named], f"arguments of workflow {source['workflow']!r}", depth=0)
     item = guarded(store, item, "arguments")
-    source = entry.value
     start = Start(
         source["workflow"],
         item,
@@ -239,13 +255,8 @@ def fork(
         timeout_s=source["timeout_s"],
     )
     with store.transaction() as tx:
-        held = thread_of(tx, {**source, "branch": found.branch})
-        update: dict[str, Any] | None = None
-        if count:
-            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
-        if missing is None:  # The run made the first commit of the thread, so the branch must be empty.
-            update = dict.fromkeys(found.state, DROP)
-        held.fork(id, at=found.version, update=update)
+        # Pass the checkpoint, not its version, because the thread may have been re-created since.
+        thread_of(tx, {**source, "branch": branch}).fork(id, at=found, update=update)
         board = board_of(tx)
         value = {**start.value(), "forked": run, "forked_at": items[count]["p"] if count < len(items) else None}
         if replaced:
@@ -258,13 +269,12 @@ def fork(
     return Handle(store, id)
 
 
-def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
+def _count_before(run: str, items: Sequence[Item], at: str | int | StepInfo) -> int:
     """Return the number of items before a step. Raises UsageError."""
-    run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
-        count = len(recorded.held())
+        count = len(items)
         if 0 < at < count:
-            last, following = recorded.held()[at - 1 : at + 1]
+            last, following = items[at - 1 : at + 1]
             if last["p"] == following["p"]:
                 message = (
                     f"the first {at} items of run {run!r} end in the middle of a call: fork at its place, {last['p']!r}"
@@ -273,7 +283,6 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         if 0 <= at <= count:
             return at
         raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)
-    items = recorded.items()
     at = _place_of(at) if isinstance(at, StepInfo) else at
     found = _named(items, at)
     if len(found) != 1:
@@ -349,7 +358,9 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
     return {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
 
 
-def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
+def _last_with(
+    recorded: Recorded, items: Sequence[Item], count: int, known: Sequence[str]
+) -> tuple[Any, list[Item] | None]:
     """Return the last checkpoint whose record has at most `count` items, and the items that it lacks.
 
     The missing items are ends of waits and timers, which are recorded with the next commit. They are None if `count` is
@@ -365,8 +376,10 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
     refusal = UsageError(message, argument="at", value=count)
     if recorded.version < 0:
         raise refusal
-    held = recorded.held()
-    head, begun = recorded.thread.at(recorded.version), list(held[:1])
+    try:
+        head, begun = recorded.thread.at(recorded.version), list(items[:1])
+    except (CheckpointNotFoundError, ExpiredError):
+        raise refusal from None
     near, far = 0, 1  # Both count generations before the head. Older checkpoints have fewer items.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
@@ -378,9 +391,9 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
             near = middle + 1
     found = _back(head, near)
     have = max(_count_at(found, known, begun), 0)
-    missing = [] if have >= count else held[have:count]
+    missing = [] if have >= count else list(items[have:count])
     if found is not None and have <= count and all(_is_deferred(item) for item in missing):
-        return found, list(missing)
+        return found, missing
     first = _back(head, near - 1) if near else None
     if count == 0 and found is None and first is not None and not first.has_parent:
         return first, None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from statelog.store.entries import Entry
+    from statelog.store.snapshot import Snapshot
     from statelog.store.store import Store
 
 STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
@@ -87,15 +88,26 @@ class RunInfo(Generic[R]):
 
 
 def info_of(store: Store, entry: Entry) -> RunInfo:
-    """Return the state of a run from its entry and its task."""
+    """Return the state of a run: of an ended run from its entry, of another run as it is now. Raises RunNotFoundError.
+
+    The entry, the task and the line of an open run are read in one snapshot, because another process may end the run.
+    """
+    if entry.value["status"] in ENDED:
+        return _info_in(store, entry)
+    with store.snapshot() as seen:
+        return _info_in(seen, find(seen, entry.value["id"]))
+
+
+def _info_in(seen: Store | Snapshot, entry: Entry) -> RunInfo:
+    """Return the state of a run from its entry and its task. `seen` is a snapshot, unless the run has ended."""
     value = entry.value
     status, due_us, error = value["status"], 0, value.get("error")
     waiting_for: tuple[str, ...] = ()
     attempts = 0
     if status not in ENDED and status != "parked":
-        task = board_of(store).get(task_key_of(value))
+        task = board_of(seen).get(task_key_of(value))
         if task is None:
-            status, waiting_for = _in_line(store, value)
+            status, waiting_for = _in_line(seen, value)
         else:
             attempts = task.attempts
             waiting_for, due_us = tuple(task.value["waiting_for"]), task.value["due"]
@@ -104,7 +116,7 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
                 status, waiting_for, due_us = "running", (), 0
             else:
                 status = "suspended" if waiting_for else "queued"
-                if _is_marked(store, value, task):
+                if _is_marked(seen, value, task):
                     waiting_for = (*waiting_for, f"code {value['workflow']}")
                     if status == "queued":
                         error = error or f"a worker has looked at it, but does not know workflow {value['workflow']!r}"
@@ -135,15 +147,15 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
     )
 
 
-def _is_marked(store: Store, value: Mapping[str, Any], task: Entry) -> bool:
+def _is_marked(seen: Store | Snapshot, value: Mapping[str, Any], task: Entry) -> bool:
     """Return True if a worker has marked the run's workflow as unknown since `task` was written."""
     queue, workflow = keys.check_queue(value["queue"]), keys.check_part("workflow", value["workflow"])
-    mark = board_of(store).get(keys.unknown_key(queue, workflow))
+    mark = board_of(seen).get(keys.unknown_key(queue, workflow))
     return mark is not None and mark.version > task.version
 
 
-def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    line = board_of(store).get(keys.line_key(value["thread"], value["branch"]))
+def _in_line(seen: Store | Snapshot, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    line = board_of(seen).get(keys.line_key(value["thread"], value["branch"]))
     ahead = line.value[0] if line is not None and line.value else None
     return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
 
@@ -154,7 +166,8 @@ def get_run(store: Store, run: str) -> RunInfo:
     Raises:
         RunNotFoundError: there is no run with this id. Facts: run.
     """
-    return info_of(store, find(store, run))
+    with store.snapshot() as seen:
+        return _info_in(seen, find(seen, run))
 
 
 def runs(
@@ -175,10 +188,11 @@ def runs(
         raise UsageError(
             f"status must be one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status
         )
-    found = [
-        info_of(store, entry)
-        for entry in board_of(store).list("durable/runs/*")
-        if (workflow is None or entry.value["workflow"] == workflow)
-        and (thread is None or entry.value["thread"] == thread)
-    ]
+    with store.snapshot() as seen:
+        found = [
+            _info_in(seen, entry)
+            for entry in board_of(seen).list("durable/runs/*")
+            if (workflow is None or entry.value["workflow"] == workflow)
+            and (thread is None or entry.value["thread"] == thread)
+        ]
     return sorted((each for each in found if status is None or each.status == status), key=lambda each: each.created)

@@ -328,16 +328,18 @@ class QueueInfo:
 
 def queues(store: Store) -> list[QueueInfo]:
     """Return the queues that have runs, sorted by name."""
-    board, at = board_of(store), now()
+    at = now()
     by_segment: dict[str, list[Entry]] = {}
-    for entry in board.list("durable/tasks/**"):
-        by_segment.setdefault(entry.key.split("/")[2], []).append(entry)
     counts: dict[str, list[int]] = {}
-    for entries in by_segment.values():
-        held = [board.get(run_key(entry.value["run"])) for entry in entries[:1]]
-        name = next((run.value["queue"] for run in held if run is not None), None)
-        if name is not None:
-            _count(entries, at, counts.setdefault(name, [0, 0, 0, 0]))
+    with store.snapshot() as seen:
+        board = board_of(seen)
+        for entry in board.list("durable/tasks/**"):
+            by_segment.setdefault(entry.key.split("/")[2], []).append(entry)
+        for entries in by_segment.values():
+            held = [board.get(run_key(entry.value["run"])) for entry in entries[:1]]
+            name = next((run.value["queue"] for run in held if run is not None), None)
+            if name is not None:
+                _count(entries, at, counts.setdefault(name, [0, 0, 0, 0]))
     return [QueueInfo(name, *counts[name]) for name in sorted(counts)]
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from statelog.durable.record import Item
+    from statelog.store.snapshot import Snapshot
     from statelog.store.store import Store
 
 
@@ -19,7 +20,7 @@ class Recorded(NamedTuple):
     """The location of the recorded items of a run.
 
     Attributes:
-        thread: the thread of the run.
+        thread: the thread of the run; None if it or its branch was deleted.
         version: the version that contains the items; -1 if there are none, or if the version was removed.
         run: the id of the run.
     """
@@ -38,15 +39,15 @@ class Recorded(NamedTuple):
         return [] if header is None or header["run"] != self.run else state.get(STEPS, [])
 
     def items(self) -> list[Item]:
-        """Return the items, or an empty list if the thread was deleted or re-created since."""
+        """Return the items, or an empty list if the thread was deleted or re-created since, or its version removed."""
         try:
             held = self.held()
+            return list(held) if isinstance(held, list) else list(held.to_python())
         except NotFoundError:
             return []
-        return list(held) if isinstance(held, list) else list(held.to_python())
 
 
-def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
+def recorded_of(store: Store | Snapshot, value: Mapping[str, Any]) -> Recorded:
     """Return the location of the recorded items of a run."""
     run = value["id"]
     checkpoint = value.get("checkpoint") if value["status"] in ENDED else value.get("retry", {}).get("checkpoint")
@@ -62,4 +63,5 @@ def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
 
 def recorded_items(store: Store, run: str) -> list[Item]:
     """Return the recorded items of a run; if it has ended, those that it had at its end. Raises RunNotFoundError."""
-    return recorded_of(store, find(store, run).value).items()
+    with store.snapshot() as seen:
+        return recorded_of(seen, find(seen, run).value).items()
