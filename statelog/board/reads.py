@@ -194,6 +194,11 @@ class Records(NamedTuple):
     """Agents and encoded values of the plain records."""
     others: dict[int, EntryRecord]
     """The records that are not plain, keyed by their position in `rows`."""
+    values: dict[int, Any]
+    """The values that the kernel did not read, keyed by their position in `rows`.
+
+    A value of a plain record is one of them if it is in another record, or is too large or too deep.
+    """
 
 
 _new = tuple.__new__
@@ -202,8 +207,12 @@ _new = tuple.__new__
 _NOT_PLAIN = (0,) * len(EntryFacts._fields)
 
 
-def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
-    """Read the last records of some entries. Their values are read only if `with_values` is True."""
+def read_records(view: View, rows: Sequence[Row], open_workspace: Callable[[], Workspace] | None) -> list[Records]:
+    """Read the last records of some entries, with their values unless `open_workspace` is None.
+
+    `open_workspace` returns a reader of nodes in `view`. A later reader might find that retention has removed a value.
+    """
+    with_values = open_workspace is not None
     read: list[Records] = []
     stored = view.transaction if isinstance(view.transaction, ReadTransaction) else None
     while rows:
@@ -217,7 +226,14 @@ def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[
         others: dict[int, EntryRecord] = {}
         if not are_plain:
             others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
-        read.append(_new(Records, (some[: len(facts)], facts, data, others)))
+        values: dict[int, Any] = {}
+        if open_workspace is not None:
+            for at, fact in enumerate(facts):
+                if fact[12]:
+                    values[at] = _plain_value(open_workspace(), EntryFacts._make(fact), data)
+            for at, found in others.items():
+                values[at] = read_value(open_workspace(), found.event)
+        read.append(_new(Records, (some[: len(facts)], facts, data, others, values)))
         rows = rows[len(facts) :]
     return read
 
@@ -276,6 +292,10 @@ def read_value(workspace: Workspace, event: EntryEvent) -> Any:
     if event.root_digest is None:
         return None
     return read_root(workspace, event.root_digest, event.root_lsn, event.root_node)
+
+
+def _plain_value(workspace: Workspace, fact: EntryFacts, data: bytes) -> Any:
+    return read_root(workspace, data[fact.value_at : fact.value_end], fact.root_lsn, fact.root_node)
 
 
 def read_root(workspace: Workspace, digest: bytes, lsn: int, node: int) -> Any:

@@ -17,6 +17,7 @@ from statelog.board.retention import RetentionRule
 from statelog.board.rules import ALL, OWN
 from statelog.deprecated import OldBoardNames
 from statelog.errors import StatelogError, UsageError
+from statelog.format import cbor
 from statelog.log.kinds.entries import RANK, EntryAct
 from statelog.schema.versions import Versioned
 from statelog.store import claims
@@ -271,7 +272,7 @@ class Board(ReadBoard, OldBoardNames):
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
-        def work(writer: EntryWriter) -> EntryRecord:
+        def work(writer: EntryWriter) -> tuple[EntryRecord, Any]:
             found = writes.find(writer, key)
             if check is not None:
                 check(found)
@@ -282,10 +283,14 @@ class Board(ReadBoard, OldBoardNames):
             place, write = NO_PLACE if found is None else found.event[7:10], value
             if schema is not None or (found is not None and found.event.schema is not None):
                 kept, write = versioned_write(schema, key, found, kept, value, replaces=replaces)
-            return entry_writer.stage(writer, EntryAct.SET, key, kept, place, write)
+            made = entry_writer.stage(writer, EntryAct.SET, key, kept, place, write)
+            if value.item is not None:
+                return made, None
+            # Read a merged value now: after the commit, another process may overwrite it, and retention remove it.
+            return made, reads.read_value(writer.batch.workspace(writer.board, []), made.event)
 
-        made: EntryRecord = self._act(work, fence=fence)
-        entry = entry_of(self._session, made, value.item)
+        made, merged = self._act(work, fence=fence)
+        entry = entry_of(self._session, made, merged if value.item is None else cbor.decode(value.item))
         if not rights.is_bound or rights.may("read", key):
             return entry
         # A handle that may not read the entry gets only the fields that it has written.

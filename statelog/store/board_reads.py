@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statelog.board import holders, reads
 from statelog.board.names import check_bound, check_key, check_prefix, compile_pattern
@@ -20,6 +20,7 @@ from statelog.store.entries import Entry, entries_of, entry_of, with_quarantined
 
 if TYPE_CHECKING:
     import builtins
+    from collections.abc import Iterable
 
     from statelog.board.reads import EntryRecord, Records
     from statelog.log.view import View
@@ -79,7 +80,8 @@ class ReadBoard:
             expires_us = int.from_bytes(payload[8:16])
             if 0 < expires_us <= now_us():
                 return None
-            (records,) = reads.read_records(view, ((key, payload[:8]),), with_values=True)
+            open_workspace = partial(self._session.workspace_in, view)
+            (records,) = reads.read_records(view, ((key, payload[:8]),), open_workspace)
         entry = entries_of(self._session, records, raises=True)[0]
         return with_quarantined(entry) if self._include_quarantined else entry
 
@@ -91,7 +93,9 @@ class ReadBoard:
             found = reads.find_at(view, board, key, time_us=to_time_us(at))
         else:
             found = reads.find_at(view, board, key, lsn=check_moment(view, "at", at))
-        return None if found is None else self._entry(found)
+        if found is None:
+            return None
+        return self._entry(found, reads.read_value(self._session.workspace_in(view), found.event))
 
     def _look_again(self, view: View, key: str) -> bytes | None:
         """Look for the board again, because another handle may have created it. Return the row of a key, or None."""
@@ -115,8 +119,9 @@ class ReadBoard:
         self._rights.check("read", key)
         with self._session.read() as view:
             board = reads.board_of(view)
-            found = [] if board is None else list(islice(reads.records_kept(view, board, key), limit))
-        return [self._entry(each) for each in found]
+            records = [] if board is None else islice(reads.records_kept(view, board, key), limit)
+            found = self._with_values(view, records)
+        return [self._entry(*each) for each in found]
 
     def list(
         self,
@@ -161,9 +166,10 @@ class ReadBoard:
             if board is None or not left:
                 return []
             count = min(left, ENTRIES_MAX)
+            open_workspace = partial(self._session.workspace_in, view) if values else None
             for rows in reads.scan(view, board, compiled, span, now_us(), count=count):
                 some = [row for row in rows if rights.may("read", row[0])] if rights.is_bound else rows
-                read += reads.read_records(view, some[:left], with_values=values)
+                read += reads.read_records(view, some[:left], open_workspace)
                 left -= len(some)
                 if left <= 0:
                     break
@@ -198,15 +204,21 @@ class ReadBoard:
         compiled = compile_pattern(pattern)
         self._rights.check_any("read", pattern)
         with self._session.read() as view:
-            found = [
+            records = (
                 each
                 for each in holders.claimed(view)
                 if compiled.fits(each.event.key) and self._rights.may("read", each.event.key)
-            ]
-        return sorted((self._entry(each) for each in found), key=lambda each: each.key)
+            )
+            found = self._with_values(view, records)
+        return sorted((self._entry(*each) for each in found), key=lambda each: each.key)
 
-    def _entry(self, found: EntryRecord) -> Entry:
-        entry = entry_of(self._session, found)
+    def _with_values(self, view: View, records: Iterable[EntryRecord]) -> builtins.list[tuple[EntryRecord, Any]]:
+        """Return the records with their values, which retention may remove as soon as `view` is closed."""
+        workspace = self._session.workspace_in(view)
+        return [(each, reads.read_value(workspace, each.event)) for each in records]
+
+    def _entry(self, found: EntryRecord, value: Any) -> Entry:
+        entry = entry_of(self._session, found, value)
         return with_quarantined(entry) if self._include_quarantined else entry
 
 

@@ -79,12 +79,18 @@ class Claim(Fence):
     """
 
     def __init__(
-        self, session: StoreSession, agent: str | None, rights: Rights, wanted: ClaimFilter, found: EntryRecord
+        self,
+        session: StoreSession,
+        agent: str | None,
+        rights: Rights,
+        wanted: ClaimFilter,
+        found: EntryRecord,
+        value: Any,
     ) -> None:
         assert found.claim is not None
         super().__init__(session, found.event.key, found.claim.token)
         self.key = found.event.key
-        self.value = value_of(session, found.event)
+        self.value = value_of(session, found.event, value)
         self.attempt = found.attempts
         self._agent, self._rights, self._wanted = agent, rights, wanted
         self._lease_us = found.claim.lease_us
@@ -294,20 +300,22 @@ class ClaimAttempt:
         claim = partial(holders.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         schemas = self.session.owner.entry_schemas
 
-        def claim_readable(writer: EntryWriter) -> EntryRecord | None:
+        def claim_with_value(writer: EntryWriter) -> tuple[EntryRecord, Any] | None:
             found = claim(writer)
-            if found is not None and schemas.of(found.event.key) is not None:
-                value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
+            if found is None:
+                return None
+            # Read the value now: after the commit, another process may overwrite it, and retention remove it.
+            value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
+            if schemas is not None and schemas.of(found.event.key) is not None:
                 # Claim nothing, and raise an error, if this code cannot read the value.
                 schemas.shown_of(found.event, value)
-            return found
+            return found, value
 
-        work = claim if schemas is None else claim_readable
-        found = _commit(self.session, self._agent, work)
-        if found is None:
+        claimed = _commit(self.session, self._agent, claim_with_value)
+        if claimed is None:
             return None
         self.session.flush()
-        return Claim(self.session, self._agent, self._rights, self._wanted, found)
+        return Claim(self.session, self._agent, self._rights, self._wanted, *claimed)
 
     def take_now(self) -> Claim | None:
         """Claim an entry, or return None if none is available now."""
@@ -338,7 +346,8 @@ def claim_again(
             record = holders.claimer_record(view, found)
             if record is None or record.event.agent != agent:
                 raise holders.lost(key, token)
-    return Claim(session, agent, rights, wanted, found)
+        value = reads.read_value(session.workspace_in(view), found.event)
+    return Claim(session, agent, rights, wanted, found, value)
 
 
 class LeaseAttempt:

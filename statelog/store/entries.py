@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from statelog.board import holders, reads
+from statelog.board import holders
 from statelog.display.lines import written
 from statelog.display.packed import quarantined_text
 from statelog.errors import UsageError
@@ -162,7 +162,7 @@ def entries_of(session: AnySession, records: Records, *, with_values: bool = Tru
     If a check of a guard refuses the read of a value, raise CheckError if `raises`, or else use a placeholder. A value
     whose key has a declared schema is converted to the declared version; see `EntrySchemas.shown` for the errors.
     """
-    rows, facts, data, others = records
+    rows, facts, data, others, read = records
     items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
     values = iter((cbor.decode(items[0]),) if len(items) == 1 else cbor.decode_all(items) if items else ())
     entries: list[Entry] = []
@@ -176,23 +176,17 @@ def entries_of(session: AnySession, records: Records, *, with_values: bool = Tru
             _set_version(entry, fact[11])
             _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
             if with_values:
-                value = _read_root(session, fact, data) if fact[12] else next(values)
+                value = read[len(entries)] if fact[12] else next(values)
                 _set_value(entry, value if schemas is None else schemas.shown(key, None, value))
                 if checks is not None:
                     _check(checks, entry, raises=raises)
         else:
-            entry = entry_of(session, others[len(entries)], with_value=with_values, raises=raises)
+            at = len(entries)
+            entry = entry_of(session, others[at], read.get(at), with_value=with_values, raises=raises)
             if not with_values:
                 _VALUE.__delete__(entry)
         entries.append(entry)
     return entries
-
-
-def _read_root(session: AnySession, facts: tuple[int, ...], data: bytes) -> Any:
-    """Read a value that the kernel did not return, because it is in another record, or is too large or too deep."""
-    fact = EntryFacts._make(facts)
-    digest = data[fact.value_at : fact.value_end]
-    return reads.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
 def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
@@ -207,12 +201,11 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
     return entry
 
 
-def value_of(session: AnySession, event: EntryEvent) -> Any:
-    """Return the value of a record in the declared version, after the read checks.
+def value_of(session: AnySession, event: EntryEvent, value: Any) -> Any:
+    """Return the value of a record in the declared version, after the read checks. `value` is the stored value.
 
     If a check refuses the read, return a placeholder. See `EntrySchemas.shown` for the errors of a schema.
     """
-    value = reads.read_value(session.workspace(), event)
     schemas = session.owner.entry_schemas
     if schemas is not None:
         value = schemas.shown_of(event, value)
@@ -231,18 +224,19 @@ def with_quarantined(entry: Entry) -> Entry:
 
 
 def entry_of(
-    session: AnySession, found: EntryRecord, item: bytes | None = None, *, with_value: bool = True, raises: bool = False
+    session: AnySession, found: EntryRecord, value: Any, *, with_value: bool = True, raises: bool = False
 ) -> Entry:
-    """Convert a record to an entry. `item` is the encoded value, or None if the value must be read.
+    """Convert a record to an entry. `value` is the stored value.
 
     Without `with_value`, the value is None. `raises` is as for `entries_of`.
     """
     guard, schemas = session.owner.guard, session.owner.entry_schemas
     checks = None if guard is None or not with_value else guard.on_read
-    event, value = found.event, None
-    if with_value:
-        value = reads.read_value(session.workspace(), event) if item is None else cbor.decode(item)
-        value = value if schemas is None else schemas.shown_of(event, value)
+    event = found.event
+    if not with_value:
+        value = None
+    elif schemas is not None:
+        value = schemas.shown_of(event, value)
     if event.claim is None and event.error is None:
         rank, ready_us, attempts = event.order or (RANK, 0, 0)
         entry = _new_entry(Entry)

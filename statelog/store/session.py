@@ -49,6 +49,9 @@ class AnySession(Protocol):
     def workspace(self) -> Workspace:
         """Return a reader of nodes that outlives views."""
 
+    def workspace_in(self, view: View) -> Workspace:
+        """Return a reader of nodes for use while `view` is open. Retention cannot remove the nodes meanwhile."""
+
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
         """Run `work` and return its result. Without `is_flushed`, a later flush makes the result durable."""
 
@@ -96,6 +99,10 @@ class StoreSession:
     def workspace(self) -> Workspace:
         """Return a reader of nodes that outlives views."""
         return Workspace(self.engine.read_node, source_many=self.engine.read_nodes)
+
+    def workspace_in(self, view: View) -> Workspace:
+        """Return a reader of nodes for use while `view` is open."""
+        return Workspace(self.engine.reader_in(view.transaction))
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
         """Commit a checkpoint. Without `is_flushed`, a later flush makes the commit durable."""

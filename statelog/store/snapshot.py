@@ -56,6 +56,10 @@ class SnapshotSession:
         """Return a reader of nodes."""
         return Workspace(self._node, source_many=self._nodes)
 
+    def workspace_in(self, view: View) -> Workspace:  # noqa: ARG002 - there is only one view
+        """Return a reader of nodes."""
+        return self.workspace()
+
     def _node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         self._opened()
         return self._read_node(type_, digest, lsn, number)

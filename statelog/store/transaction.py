@@ -159,6 +159,11 @@ class TransactionSession:
         """Return a reader of nodes, including staged ones."""
         return Workspace(self._read_node)
 
+    def workspace_in(self, view: View) -> Workspace:
+        """Return a reader of nodes for use while `view` is open."""
+        # While the transaction is open, a read within `read` uses the snapshot of `view`.
+        return self.workspace() if self.is_open else StoreSession(self._engine).workspace_in(view)
+
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
         self._check_kept()
         if self.is_open:

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.board import reads
-from statelog.board.events import before, check_cursor, check_kept, check_life, cursor_at, last_lost
-from statelog.errors import SchemaError
+from statelog.board.events import before, check_cursor, check_kept, check_life, cursor_at, expired, last_lost
+from statelog.errors import ExpiredError, SchemaError
 from statelog.log.kinds.entries import GOES, EntryAct
 from statelog.log.times import to_datetime
 from statelog.store.dispatcher import WatcherSubscription, dispatcher_of
@@ -203,14 +203,20 @@ class Watch:
 
     def _event(self, happened: Happened, first: Happened, *, more: bool) -> Event:
         found, event = happened.found, happened.found.event
-        with self.session.read() as view:
-            old = before(view, first)
         goes = event.act in GOES and event.act != EntryAct.COMPLETE
+        with self.session.read() as view:
+            workspace = self.session.workspace_in(view)
+            old = before(view, first)
+            old_value = None if old is None else reads.read_value(workspace, old.event)
+            try:
+                value = None if goes else reads.read_value(workspace, event)
+            except ExpiredError:  # Retention has removed the event since its page was read.
+                raise expired(found.lsn) from None
         return Event(
             EntryAct(event.act).name.lower(),
             event.key,
-            None if old is None else value_of(self.session, old.event),
-            None if goes else value_of(self.session, event),
+            None if old is None else value_of(self.session, old.event, old_value),
+            None if goes else value_of(self.session, event, value),
             found.lsn,
             happened.cursor,
             event.agent,
