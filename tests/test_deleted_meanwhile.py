@@ -1,15 +1,20 @@
 """Another process deletes a thread in the middle of a call: the store is not called damaged, and care goes on."""
 
-from contextlib import contextmanager
+import io
+from contextlib import contextmanager, nullcontext
 from itertools import count
 
 import pytest
-from meanwhile import deletions, interrupted_before_each_read
+from click.testing import CliRunner
+from meanwhile import deletions, interrupted_before_each_read, removals
 
 import statelog
-from statelog.errors import NotFoundError, ThreadDeletedError
+from statelog.cli import main, tree
+from statelog.errors import ExpiredError, NotFoundError, ThreadDeletedError
+from statelog.store.session import session_of
 
 DELETIONS = deletions("a")
+REMOVALS = removals("a")
 LONG = "x" * 5000
 
 CARE = {
@@ -21,6 +26,7 @@ CARE = {
     "statistics": lambda store, _held: store.statistics(),
     "compact": lambda store, _held: store.compact(),
     "find_secrets": lambda store, _held: store.find_secrets(),
+    "quarantined": lambda store, _held: store.quarantined(),
     "image": lambda store, _held: store.image(store.path.with_suffix(".image")),
 }
 """Calls that concern the whole store."""
@@ -80,6 +86,66 @@ def test_care_of_the_store_does_not_mind(prepared, act, delete):
 def test_a_call_finds_the_thread_or_says_that_it_is_gone(prepared, act, delete):
     for error in interrupted_before_each_read(prepared, act, delete):
         assert error is None or isinstance(error, NotFoundError), error
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Prepare threads with a few versions, each with a long list, of which retention removes a part."""
+    numbers = count()
+
+    @contextmanager
+    def prepare():
+        with statelog.open(tmp_path / f"{next(numbers)}.state", durability="interval") as store:
+            for name in ("a", "b"):
+                thread = store.thread(name)
+                for number in range(3):
+                    thread.commit({"m": [f"{LONG}{name}{number}{each}" for each in range(number + 2)]})
+                thread.fork("f", at=1)
+            session_of(store).engine.cache.clear()
+            yield store, [*store.thread("a").history()]
+
+    return prepare
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+def test_the_list_of_quarantined_values_skips_removed_versions(small, remove):
+    assert set(interrupted_before_each_read(small, CARE["quarantined"], remove)) == {None}
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+def test_the_size_of_a_removed_state_raises_expired_error(small, remove):
+    def act(_store, held):
+        assert [each.state_size_bytes > 0 for each in held] == [True] * 3
+
+    for error in interrupted_before_each_read(small, act, remove):
+        assert error is None or isinstance(error, ExpiredError), error
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+def test_an_export_of_a_thread_leaves_out_removed_versions(small, remove):
+    def act(store, _held):
+        exported = io.BytesIO()
+        store.export(exported, threads=["a", "b"])
+        exported.seek(0)
+        path = store.path.with_suffix(".imported")
+        with statelog.open(path, durability="interval") as imported:
+            imported.import_(exported)
+            assert imported.verify(deep=True).ok
+            assert imported.thread("b").state["m"][2][:-1].endswith("xb2")
+
+    for error in interrupted_before_each_read(small, act, remove, every=3):
+        assert error is None or isinstance(error, ThreadDeletedError), error
+
+
+@pytest.mark.parametrize("delete", DELETIONS.values(), ids=DELETIONS)
+@pytest.mark.parametrize("arguments", [(), ("a",), ("--json",)], ids=["all", "one", "json"])
+def test_a_tree_is_drawn_of_one_moment(prepared, delete, arguments, monkeypatch):
+    def act(store, _held):
+        monkeypatch.setattr(tree, "open_for_reading", lambda _path: nullcontext(store))
+        answer = CliRunner().invoke(main, ["tree", str(store.path), *arguments])
+        assert answer.exit_code == 0 or ("was deleted" in answer.stderr and "a" in arguments), answer.stderr
+
+    assert set(interrupted_before_each_read(prepared, act, delete)) == {None}
 
 
 def test_a_checkpoint_of_a_deleted_thread_has_no_branch_and_no_ancestors(prepared):

@@ -16,7 +16,7 @@ from statelog.cli.text import count, escape, shorten
 from statelog.display.graphs import is_checkpoint, is_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
     from pathlib import Path
 
@@ -76,34 +76,44 @@ def tree(*, store: Path, thread: str | None, limit: int, inner: bool, absolute: 
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
-        for number, found in enumerate(_threads(opened, output, thread)):
-            lines = _lines_of(found, None if as_json else limit)
-            if not as_json:
-                _name_lines(found, lines, inner=inner)
-            if as_json:
-                output.emit(_document(found, lines))
-                continue
-            if number:
-                output.line()
-            output.line(shorten(escape(found.id), output.width), style="bold")
-            _draw(output, lines[0], "", 0)
+        if thread is None:
+            number = _draw_all(opened, output, limit, inner=inner)
+            if not number and not as_json:
+                output.line("no threads")
+        elif not _draw_thread(opened, output, thread, limit, inner=inner):
+            find_thread(opened, thread)  # Raises, because there is no such thread.
 
 
-def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Thread]:
-    if thread_id is not None:
-        yield find_thread(store, thread_id)
-        return
-    shown = 0
+def _draw_all(store: Store, output: Output, limit: int, *, inner: bool) -> int:
+    """Draw the first threads, or with --json all threads. Return their number."""
+    number = 0
     for info in store.threads():
-        if shown == _THREADS_SHOWN and not output.as_json:
+        if number == _THREADS_SHOWN and not output.as_json:
             output.hint(f"only the first {_THREADS_SHOWN} threads are drawn: name a THREAD to draw another")
-            return
-        thread = store.thread(info.id)
-        if thread.branches():  # Skip a thread that has just been deleted.
-            shown += 1
-            yield thread
-    if not shown and not output.as_json:
-        output.line("no threads")
+            break
+        number += _draw_thread(store, output, info.id, limit, inner=inner, is_first=not number)
+    return number
+
+
+def _draw_thread(store: Store, output: Output, id: str, limit: int, *, inner: bool, is_first: bool = True) -> bool:
+    """Draw a thread as it is at one moment, or write it as JSON. Return False if it does not exist."""
+    with store.snapshot() as snapshot:
+        thread = snapshot.thread(id)
+        lines = _lines_of(thread, None if output.as_json else limit)
+        if not lines:
+            return False
+        if output.as_json:
+            document = _document(thread, lines)
+        else:
+            _name_lines(thread, lines, inner=inner)
+    if output.as_json:
+        output.emit(document)
+        return True
+    if not is_first:
+        output.line()
+    output.line(shorten(escape(id), output.width), style="bold")
+    _draw(output, lines[0], "", 0)
+    return True
 
 
 def _lines_of(thread: Thread, limit: int | None) -> list[_DrawnBranch]:

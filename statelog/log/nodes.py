@@ -173,10 +173,15 @@ def _missing_node(record: bytes, lsn: int, number: int) -> CorruptionError | Exp
     """Return the error for a ref to a node that the record does not contain."""
     try:
         if kernels.record_node(record, number) == kernels.VACUUMED:
-            message = f"node {number} of record {lsn} was removed with its versions"
-            return ExpiredError(message, lsn=lsn, node=number)
+            return removed_node(lsn, number)
     except CorruptionError as error:
         message = f"record {lsn}: node {number} cannot be read: {error}"
         return CorruptionError(message, lsn=lsn, node=number)
     message = f"record {lsn}: node {number} is damaged, its digest does not match"
     return CorruptionError(message, lsn=lsn, node=number)
+
+
+def removed_node(lsn: int, number: int) -> ExpiredError:
+    """Return the error for a node that retention has removed."""
+    message = f"node {number} of record {lsn} was removed with its versions"
+    return ExpiredError(message, lsn=lsn, node=number)

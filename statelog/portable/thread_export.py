@@ -29,6 +29,7 @@ from statelog.format.record import (
     decode_record,
 )
 from statelog.log.kinds.table import KINDS, kind_of, owner_of, version_in
+from statelog.log.nodes import removed_node
 from statelog.log.view import missing
 from statelog.portable.bodies import read_event
 from statelog.portable.frames import EVENT, NODE, THREADS, FrameWriter, Header
@@ -65,6 +66,7 @@ _TOUCHED_SIZE_BYTES = 4096
 """The estimated number of bytes that are read from the store for the head of a record."""
 
 _NUMBER = struct.Struct(">Q")
+_BLOCK = struct.Struct(">QQ")
 
 
 class _Ref(NamedTuple):
@@ -187,8 +189,8 @@ class _Exporter:
         self._events_by_lsn = closing.enter_context(Table(_NUMBER.size))
         """Maps the LSN of a record to the number of its event, plus 1. 0 means that the event is not written yet."""
         self._events_by_lsn.extend(last + 1)
-        self._blocks = closing.enter_context(Table(_NUMBER.size))
-        """Maps the LSN of a record to the row of its first node in `_numbers`, plus 1. 0 means that it has no rows."""
+        self._blocks = closing.enter_context(Table(_BLOCK.size))
+        """Maps the LSN of a record to the row of its first node in `_numbers`, and to the number of its rows."""
         self._blocks.extend(last + 1)
         self._numbers = closing.enter_context(Table(_NUMBER.size))
         """Has a row for each node: its number in the stream, plus 1. 0 means that the node is not written yet."""
@@ -292,16 +294,19 @@ class _Exporter:
             self._put_node(ref, node, children)
 
     def _put_node(self, ref: _Ref, node: Node, children: list[_Ref]) -> None:
+        first, count = _BLOCK.unpack(self._blocks.get(ref.lsn))
+        if not count:
+            count = self._node_count(ref.lsn)
+            first = self._numbers.extend(count)
+            self._blocks.put(ref.lsn, _BLOCK.pack(first, count))
+        if ref.number >= count:  # A concurrent retention has removed the node from the record.
+            raise removed_node(ref.lsn, ref.number)
         numbers = [self._number_of(child.lsn, child.number) for child in children]
         payload = encode_node(ref.type, node.content, [number for number in numbers if number is not None])
         self._writer.put(NODE, payload)
         self._carried_size_bytes += len(payload)
         self._mapped.read(len(payload))
-        block: int = _NUMBER.unpack(self._blocks.get(ref.lsn))[0]
-        if not block:
-            block = self._numbers.extend(self._node_count(ref.lsn)) + 1
-            self._blocks.put(ref.lsn, _NUMBER.pack(block))
-        self._numbers.put(block - 1 + ref.number, _NUMBER.pack(self._nodes + 1))
+        self._numbers.put(first + ref.number, _NUMBER.pack(self._nodes + 1))
         self._nodes += 1
 
     def _node_count(self, lsn: int) -> int:
@@ -313,8 +318,8 @@ class _Exporter:
         found = self._remembered.get((lsn, number))
         if found is not None:
             return found
-        block: int = _NUMBER.unpack(self._blocks.get(lsn))[0]
-        found = _NUMBER.unpack(self._numbers.get(block - 1 + number))[0] if block else 0
+        first, count = _BLOCK.unpack(self._blocks.get(lsn))
+        found = _NUMBER.unpack(self._numbers.get(first + number))[0] if number < count else 0
         if not found:
             return None
         if len(self._remembered) >= _REMEMBERED_MAX:

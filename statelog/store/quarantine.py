@@ -18,6 +18,7 @@ from statelog.kernels.msgpack import split_array
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.store.board import Board
 from statelog.store.mount import mountable, open_mount, writes_of
+from statelog.store.snapshot import snapshot
 from statelog.store.thread import Thread
 from statelog.store.views import MapView
 
@@ -62,13 +63,14 @@ def list_quarantined(session: StoreSession) -> list[QuarantinedPlace]:
         with session.read() as view:
             ids = [row.id for row in view.threads() if row.id not in OWN_IDS]
         for id in ids:
-            for branch in Thread(session, id).branches():
-                head = Thread(session, id, branch=branch.name).head
-                tree = None if head is None else head.state.tree
-                # Read the values in their stored form.
-                for channel, value in () if tree is None else MapView(tree).items():
-                    hidden = _walk(value, (channel,))
-                    found += [_place(id, branch.name, None, path, each) for path, each in hidden]
+            with snapshot(session.engine) as moment:  # Other processes may delete the thread, or remove versions.
+                for branch in moment.thread(id).branches():
+                    head = moment.thread(id, branch=branch.name).head
+                    tree = None if head is None else head.state.tree
+                    # Read the values in their stored form.
+                    for channel, value in () if tree is None else MapView(tree).items():
+                        hidden = _walk(value, (channel,))
+                        found += [_place(id, branch.name, None, path, each) for path, each in hidden]
         for entry in Board(session).list():
             found += [_place(None, None, entry.key, path, hidden) for path, hidden in _walk(entry.value, ())]
     return found

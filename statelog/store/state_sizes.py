@@ -12,6 +12,7 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_MASK, TYPE_THREAD
 from statelog.log.events import CHECKPOINT_TYPES
+from statelog.log.nodes import removed_node
 from statelog.log.view import missing
 from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Workspace
 from statelog.tree.tree import STRIDE, STRINGS, Tree
@@ -250,13 +251,19 @@ class StateSizer:
             if record is None:
                 raise missing("record", lsn)
             if number < _TABLE_SHORT:
-                type_, _digest, _at, size, _total = kernels.record_node(record, number)
-                return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
+                found = kernels.record_node(record, number)
+                if found == kernels.VACUUMED:  # A concurrent retention has removed the leaf.
+                    raise removed_node(lsn, number)
+                return _checked_leaf_size(found[3] if found[0] == LEAF else 0, lsn, number)
             # The LMDB binding touches every page of a record that it returns. So read all sizes of a long record at
             # once.
             if self._tables_size > _TABLES_SIZE_MAX:
                 self._tables, self._tables_size = {}, 0
-            sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
+            nodes = kernels.record_nodes(record)
+            if number >= len(nodes) or nodes[number] == kernels.VACUUMED:
+                kernels.record_node(record, number)  # Raises CorruptionError if the record never had this node.
+                raise removed_node(lsn, number)
+            sizes = [size if type_ == LEAF else 0 for type_, _digest, _at, size, _total in nodes]
             self._tables[lsn] = sizes
             self._tables_size += len(sizes)
         return _checked_leaf_size(sizes[number] if number < len(sizes) else 0, lsn, number)

@@ -36,6 +36,14 @@ def deletions(thread_id):
     return {each.__name__: each for each in (delete_only, re_create)}
 
 
+def removals(thread_id):
+    """Return ways to remove versions and their records, keyed by name."""
+    return {
+        "delete": lambda store: store.delete_thread(thread_id),
+        "prune": lambda store: store.prune(keep_last=1),
+    }
+
+
 class _Interruptions:
     """Counts the reads and commits of this OS thread, and calls `meanwhile` before number `at`, counted from 0."""
 
@@ -77,11 +85,12 @@ class _Interruptions:
             yield
 
 
-def interrupted_before_each_read(prepare, act, meanwhile):
+def interrupted_before_each_read(prepare, act, meanwhile, *, every=1):
     """Yield what `act` raises, or None, when `meanwhile` is called before each of its reads and commits in turn.
 
     `prepare` returns a context manager with a store, anew for each call. A store that was just opened has no node in
     memory, so it reads each node. `meanwhile` gets another opening of the store. The last call is not interrupted.
+    With `every`, only some of the reads and commits are interrupted.
     """
     at = 0
     while True:
@@ -97,4 +106,4 @@ def interrupted_before_each_read(prepare, act, meanwhile):
             yield error
         if steps.count <= at:
             return
-        at += 1
+        at += every
