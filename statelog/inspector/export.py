@@ -22,6 +22,7 @@ from statelog.inspector.thread import (
     describe_opened,
     describe_state,
     describe_version,
+    describe_versions,
     read_version,
     read_versions,
     readable,
@@ -156,7 +157,7 @@ def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> It
     """Yield the requests for a list of versions, each with its answer. Pages begin at multiples of the page size."""
     for low in range(top // _PAGE * _PAGE, max(-1, top - versions - _PAGE), -_PAGE):
         before = min(low + _PAGE, top + 1)
-        rows = [describe_version(each) for each in read_versions(thread, _PAGE, before)]
+        rows = describe_versions(thread, _PAGE, before)
         yield ("thread/versions", {**query, "before": before, "limit": _PAGE}), {"versions": rows}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,6 +17,7 @@ from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inn
 from statelog.errors import (
     CheckpointNotFoundError,
     CorruptionError,
+    ExpiredError,
     NotFoundError,
     StatelogError,
     ThreadNotFoundError,
@@ -80,7 +82,7 @@ def _open(store: Store, request: Request) -> Any:
 def _versions(store: Store, request: Request) -> Any:
     found = _thread_of(store, request.query_params)
     before = whole_number(request, "before", last_version(found) + 1)
-    return {"versions": [describe_version(each) for each in read_versions(found, page_limit(request), before)]}
+    return {"versions": describe_versions(found, page_limit(request), before)}
 
 
 def _version(store: Store, request: Request) -> Any:
@@ -133,6 +135,18 @@ def read_versions(thread: Thread, limit: int, before: int) -> Iterator[Checkpoin
         yield from list(thread.history(limit, before=before))
     except CorruptionError:
         yield from islice(_read_one_by_one(thread, before), limit)
+
+
+def describe_versions(thread: Thread, limit: int, before: int) -> list[dict[str, Any]]:
+    """Return the rows of up to `limit` versions below `before`, newest first.
+
+    Versions that retention removes meanwhile are left out.
+    """
+    rows = []
+    for each in read_versions(thread, limit, before):
+        with suppress(ExpiredError):
+            rows.append(describe_version(each))
+    return rows
 
 
 def _read_one_by_one(thread: Thread, before: int) -> Iterator[Checkpoint | Unreadable]:
@@ -298,10 +312,9 @@ def describe_opened(
         if part not in PARTS and not version.get("messages", {}).get("channels"):
             version = describe_part(store, checkpoint, "state", room)
     before = min(checkpoint.version + _VERSIONS_OPENED // 2, last_version(thread) + 1)
-    rows = read_versions(thread, _VERSIONS_OPENED, before)
     return {
         "thread": describe(thread),
-        "versions": [describe_version(each) for each in rows],
+        "versions": describe_versions(thread, _VERSIONS_OPENED, before),
         "version": version,
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from statelog.errors import CorruptionError, StatelogError, UsageError
+from statelog.errors import CorruptionError, NotFoundError, StatelogError, UsageError
 from statelog.inspector.answers import error_document, page_limit, reading
 from statelog.inspector.records import read_records
 
@@ -105,7 +105,8 @@ def _sizes(store: Store, request: Request) -> dict[str, Any]:
     deadline_s = time.monotonic() + _SIZES_TIME_S
     for id in ids:
         sizes[id] = None
-        with suppress(CorruptionError):  # The row of the thread shows the error.
+        # The row of the thread shows the error. Another process may delete the thread, or remove the version.
+        with suppress(CorruptionError, NotFoundError):
             head = store.thread(id).head
             sizes[id] = None if head is None else head.state_size_bytes
         if time.monotonic() > deadline_s:
@@ -114,17 +115,19 @@ def _sizes(store: Store, request: Request) -> dict[str, Any]:
 
 
 def _rows(store: Store, ids: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of threads, read in one transaction."""
+    """Return the rows of threads, read in one transaction. Leave out threads that were deleted meanwhile."""
     with store.snapshot() as snapshot:
-        return [_row(snapshot.thread(id)) for id in ids]
+        return [row for id in ids if (row := _row(snapshot.thread(id))) is not None]
 
 
-def _row(thread: Thread) -> dict[str, Any]:
+def _row(thread: Thread) -> dict[str, Any] | None:
     id = thread.id
     try:
         branches, head = thread.branches(), thread.head
     except CorruptionError as error:
         return {"id": id, "problem": error_document(error)}
+    if not branches:
+        return None
     return {
         "id": id,
         "branches": len(branches),
