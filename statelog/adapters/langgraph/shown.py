@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,18 @@ from statelog.adapters.langgraph.values.own import (
 from statelog.errors import CheckpointNotFoundError, ConflictError, UsageError
 from statelog.log.events import NEEDS_KEY
 from statelog.log.operations import check_version
-from statelog.store.checkpoint import head_of
+from statelog.store.checkpoint import Checkpoint, head_of
+from statelog.store.session import StoreSession, session_of
+from statelog.store.snapshot import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from statelog import Checkpoint
     from statelog.adapters.langgraph.values.own import Own
     from statelog.log.batch import Batch
     from statelog.log.operations import Seen
     from statelog.store.session import AnySession, Holder
+    from statelog.store.views import MapView
 
 _ROOT = ""
 _COPIED = ("parents", "counters_since_delta_snapshot", NEEDS_KEY)
@@ -49,22 +52,43 @@ _COPIED = ("parents", "counters_since_delta_snapshot", NEEDS_KEY)
 
 def latest(held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
     """Return the checkpoint that `graph.get_state` shows, or None if it shows none."""
-    lineage = Lineage(held, thread_id)
-    found = next(Ordered(lineage, _ROOT).draw(lineage, 1), None)
-    return None if found is None else found.checkpoint
+    with _moment(held) as moment:
+        lineage = Lineage(moment, thread_id)
+        found = next(Ordered(lineage, _ROOT).draw(lineage, 1), None)
+    return None if found is None else Checkpoint(session_of(held), thread_id, head_of(found.checkpoint))
+
+
+@contextmanager
+def _moment(held: Holder[AnySession]) -> Iterator[Holder[AnySession]]:
+    """Yield a snapshot, so that a concurrent retention removes nothing. A transaction or a snapshot yields itself."""
+    session = session_of(held)
+    if isinstance(session, StoreSession):
+        with snapshot(session.engine) as moment:
+            yield moment
+    else:
+        yield held
 
 
 def shows(held: Holder[AnySession], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
     """Return a function that returns False for a checkpoint that LangGraph was told to remove."""
-    lineage = Lineage(held, thread_id)
-    pending = writes_state(lineage)
+    session = session_of(held)
+    if isinstance(session, StoreSession):
+        return partial(_is_shown_now, session, thread_id)
+    return partial(_is_shown, thread_id, writes_state(Lineage(held, thread_id)))
 
-    def is_shown(checkpoint: Checkpoint[Any]) -> bool:
-        item = kept_item(checkpoint.state)
-        own = None if item is None else decode_own(item)
-        return own is None or not is_hidden(pending, CheckpointName(thread_id, own.namespace, own.id))
 
-    return is_shown
+def _is_shown_now(session: StoreSession, thread_id: str, checkpoint: Checkpoint[Any]) -> bool:
+    with snapshot(session.engine) as moment:
+        lineage = Lineage(moment, thread_id)
+        found = lineage.at(checkpoint.lsn)
+        # None: retention has removed the version, or the thread was deleted.
+        return found is not None and _is_shown(thread_id, writes_state(lineage), found)
+
+
+def _is_shown(thread_id: str, pending: MapView | None, checkpoint: Checkpoint[Any]) -> bool:
+    item = kept_item(checkpoint.state)
+    own = None if item is None else decode_own(item)
+    return own is None or not is_hidden(pending, CheckpointName(thread_id, own.namespace, own.id))
 
 
 def roll_back(

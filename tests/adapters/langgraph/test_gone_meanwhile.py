@@ -13,9 +13,11 @@ pytest.importorskip("langgraph")
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
-from meanwhile import deletions, interrupted_before_each_read
+from meanwhile import deletions, interrupted_before_each_read, removals
 
 from statelog.adapters.langgraph import StatelogSaver
+from statelog.errors import ThreadDeletedError
+from statelog.store.session import session_of
 
 THREAD = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 LONG = ["x" * 100, "y" * 100]
@@ -109,9 +111,8 @@ REMOVING = {
 }
 
 
-@pytest.mark.parametrize("delete", deletions("a").values(), ids=deletions("a"))
-@pytest.mark.parametrize("act", REMOVING.values(), ids=REMOVING)
-def test_a_thread_deleted_by_another_process_is_skipped(tmp_path, act, delete):
+@pytest.fixture
+def prepared(tmp_path):
     numbers = count()
 
     @contextmanager
@@ -124,9 +125,37 @@ def test_a_thread_deleted_by_another_process_is_skipped(tmp_path, act, delete):
                     put_at = saver.put(at, empty_checkpoint() | {"id": id}, metadata, {})
                     saver.put_writes(put_at, [("m", id)], id)
                     at = put_at
+            session_of(saver.store).engine.cache.clear()
             yield saver.store, saver
 
+    return prepare
+
+
+@pytest.mark.parametrize("delete", deletions("a").values(), ids=deletions("a"))
+@pytest.mark.parametrize("act", REMOVING.values(), ids=REMOVING)
+def test_a_thread_deleted_by_another_process_is_skipped(prepared, act, delete):
     def of_the_saver(_store, saver):
         act(saver)
 
-    assert set(interrupted_before_each_read(prepare, of_the_saver, delete)) == {None}
+    assert set(interrupted_before_each_read(prepared, of_the_saver, delete)) == {None}
+
+
+def removed_runs(_store, saver):
+    saver.delete_for_runs(["1"])
+    assert [each.checkpoint["id"] for each in saver.list({"configurable": {"thread_id": "b"}})] == ["2"]
+
+
+SHOWN = {
+    "delete runs": removed_runs,
+    "head": lambda store, _saver: store.thread("a").head,
+    "version": lambda store, _saver: store.thread("a").version,
+    "history": lambda store, _saver: [each.version for each in store.thread("a").history()],
+}
+
+
+@pytest.mark.parametrize("remove", removals("a").values(), ids=removals("a"))
+@pytest.mark.parametrize("act", SHOWN.values(), ids=SHOWN)
+def test_checkpoints_removed_by_another_process_are_skipped(prepared, act, remove):
+    every = 7 if act is removed_runs else 1
+    for error in interrupted_before_each_read(prepared, act, remove, every=every):
+        assert error is None or isinstance(error, ThreadDeletedError), error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
@@ -30,7 +31,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_range,
 )
 from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
-from statelog.errors import BranchNotFoundError, ThreadNotFoundError
+from statelog.errors import BranchNotFoundError, ExpiredError, ThreadNotFoundError
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
 from statelog.store.checkpoint import event_of
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.codec import ValueCodec
 
 _ALL = 1 << 62
+_TRIES_MAX = 8
+"""The maximum number of attempts to read the checkpoints of a thread while other processes remove some of them."""
 _TRUE = b"\xf5"
 
 
@@ -52,6 +55,24 @@ def keep_latest(store: Store, codec: ValueCodec, thread_id: str) -> None:
 
     In the namespace of a called graph, the latest is kept only if the checkpoint that called the graph is kept.
     """
+    _retry(partial(_keep_latest, store, codec, thread_id))
+
+
+def _retry(remove: Callable[[], None]) -> None:
+    """Call `remove`, and call it again if another process removes versions meanwhile. Ignore a deleted thread."""
+    for tries_left in reversed(range(_TRIES_MAX)):
+        try:
+            remove()
+        except (ThreadNotFoundError, BranchNotFoundError):
+            return
+        except ExpiredError:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+def _keep_latest(store: Store, codec: ValueCodec, thread_id: str) -> None:
     lineage = Lineage(store, thread_id)
     latest: dict[str, tuple[FoundCheckpoint, str | None]] = {}
     there: set[str] = set()
@@ -63,7 +84,7 @@ def keep_latest(store: Store, codec: ValueCodec, thread_id: str) -> None:
     count = 0
     while count != (count := len(kept)):
         kept.update(_name(found) for found, serves in latest.values() if serves in kept)
-    _remove(store, codec, thread_id, lambda found: _name(found) not in kept, leaves_orphans=True)
+    _remove(store, codec, lineage, lambda found: _name(found) not in kept, leaves_orphans=True)
 
 
 def _name(found: FoundCheckpoint) -> str:
@@ -84,12 +105,13 @@ def _is_awaited(found: FoundCheckpoint, serves: str, there: Collection[str]) -> 
 
 def remove_all(store: Store, codec: ValueCodec, thread_id: str) -> None:
     """Remove all checkpoints of a thread."""
-    _remove(store, codec, thread_id, lambda _found: True)
+    _retry(partial(_remove, store, codec, Lineage(store, thread_id), lambda _found: True))
 
 
 def remove_runs(store: Store, codec: ValueCodec, thread_id: str, run_ids: frozenset[str]) -> None:
     """Remove the checkpoints of a thread whose metadata has one of these run ids."""
-    _remove(store, codec, thread_id, lambda found: _run_of(found) in run_ids)
+    lineage = Lineage(store, thread_id)
+    _retry(partial(_remove, store, codec, lineage, lambda found: _run_of(found) in run_ids))
 
 
 def _run_of(found: FoundCheckpoint) -> str | None:
@@ -100,27 +122,12 @@ def _run_of(found: FoundCheckpoint) -> str | None:
 def _remove(
     store: Store,
     codec: ValueCodec,
-    thread_id: str,
+    lineage: Lineage,
     is_doomed: Callable[[FoundCheckpoint], bool],
     *,
     leaves_orphans: bool = False,
 ) -> None:
-    """Remove checkpoints. With `leaves_orphans`, a kept checkpoint loses a removed parent.
-
-    If the thread is deleted meanwhile, nothing is left to remove.
-    """
-    with suppress(ThreadNotFoundError, BranchNotFoundError):
-        _remove_now(store, codec, Lineage(store, thread_id), is_doomed, leaves_orphans=leaves_orphans)
-
-
-def _remove_now(
-    store: Store,
-    codec: ValueCodec,
-    lineage: Lineage,
-    is_doomed: Callable[[FoundCheckpoint], bool],
-    *,
-    leaves_orphans: bool,
-) -> None:
+    """Remove checkpoints. With `leaves_orphans`, a kept checkpoint loses a removed parent."""
     doomed: list[FoundCheckpoint] = []
     kept: dict[str, FoundCheckpoint] = {}
     alone: list[FoundCheckpoint] = []
@@ -148,8 +155,10 @@ def _remove_now(
     heads = lineage.heads()
     for head in heads:
         if head.checkpoint.lsn in gone and not _goes_by_itself(head, names, heads):
-            others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
-            lineage.commit_aside(head.branch, [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)])
+            with suppress(ExpiredError):  # Another process has removed the version, so it is not the head anymore.
+                others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
+                ends = [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)]
+                lineage.commit_aside(head.branch, ends)
     store.expire(found.checkpoint for found in going)  # write_sweep.py then removes the marks that hide them.
     store.expire(_old_writes(lineage))
 
