@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import statelog
 from statelog.errors import CorruptionError
+from statelog.format import keys
+from statelog.log.care.loans import ANYONE
 
 
 def increments_into(copy, source, since):
@@ -20,6 +22,16 @@ def increments_into(copy, source, since):
     stream.seek(0)
     copy.import_(stream)
     return copy.last_lsn
+
+
+def without_own_loans(index):
+    """Return an index without the loans that a compaction has given to nobody in particular."""
+    nobody = keys.encode_lsn(ANYONE)
+    return {
+        key: payload
+        for key, payload in index.items()
+        if not key.startswith(keys.encode_debt_prefix(ANYONE)) and not (key[:1] == b"l" and payload == nobody)
+    }
 
 
 def run(folder, seed, turns, copies=3):
@@ -41,7 +53,7 @@ def run(folder, seed, turns, copies=3):
                 assert index_of(copy) == expected
                 check_whole(copy)
                 copy.compact()
-                assert index_of(copy) == expected
+                assert without_own_loans(index_of(copy)) == without_own_loans(expected)
                 check_whole(copy)
                 copy.prune(keep_last=1)
                 check_whole(copy)
