@@ -75,12 +75,14 @@ def prepared(tmp_path):
     return prepare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delete", DELETIONS.values(), ids=DELETIONS)
 @pytest.mark.parametrize("act", CARE.values(), ids=CARE)
 def test_care_of_the_store_does_not_mind(prepared, act, delete):
     assert set(interrupted_before_each_read(prepared, act, delete)) == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delete", DELETIONS.values(), ids=DELETIONS)
 @pytest.mark.parametrize("act", OF_THE_THREAD.values(), ids=OF_THE_THREAD)
 def test_a_call_finds_the_thread_or_says_that_it_is_gone(prepared, act, delete):
@@ -121,6 +123,7 @@ def test_the_size_of_a_removed_state_raises_expired_error(small, remove):
         assert error is None or isinstance(error, ExpiredError), error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
 def test_an_export_of_a_thread_leaves_out_removed_versions(small, remove):
     def act(store, _held):

@@ -135,6 +135,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("act", "meanwhile"), CALLS.values(), ids=CALLS)
 def test_a_call_succeeds_or_says_what_has_happened(prepared, act, meanwhile):
     for error in interrupted_before_each_read(prepared, act, meanwhile):
