@@ -137,7 +137,7 @@ def test_a_thread_deleted_by_another_process_is_skipped(prepared, act, delete):
     def of_the_saver(_store, saver):
         act(saver)
 
-    assert set(interrupted_before_each_read(prepared, of_the_saver, delete)) == {None}
+    assert set(interrupted_before_each_read(prepared, of_the_saver, delete, every=3)) == {None}
 
 
 def removed_runs(_store, saver):
