@@ -120,7 +120,10 @@ def roll_back(
     head = latest(held, thread_id)
     check_version(thread_id, expected, -1 if head is None else head.version, None if head is None else head_of(head))
     source, own = _source(lineage, target)
-    greatest = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True)).own.id
+    last = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True), None)
+    if last is None:  # The thread was deleted meanwhile.
+        raise _removed(lineage.id, target, own)
+    greatest = last.own.id
     id = id_after(greatest)
     if id is None:
         raise _refused(lineage.id, own, f"no checkpoint id can sort after {greatest!r}")
@@ -151,6 +154,11 @@ def roll_back(
     )
 
 
+def _removed(thread_id: str, target: Checkpoint[Any], own: Own) -> CheckpointNotFoundError:
+    message = f"thread {thread_id!r}: checkpoint {own.id} was removed"
+    return CheckpointNotFoundError(message, thread=thread_id, branch=target.branch, target=own.id)
+
+
 def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any], Own]:
     """Return the checkpoint to copy, and its place."""
     item = kept_item(target.state)
@@ -165,8 +173,7 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
         raise UsageError(message, argument="target", value=target.id)
     found = lineage.find(checkpoint_name(_ROOT, own.id))  # The newest: older releases rolled back to the same id.
     if found is None or is_hidden(writes_state(lineage), CheckpointName(lineage.id, _ROOT, own.id)):
-        message = f"thread {lineage.id!r}: checkpoint {own.id} was removed"
-        raise CheckpointNotFoundError(message, thread=lineage.id, branch=target.branch, target=own.id)
+        raise _removed(lineage.id, target, own)
     if is_orphan(writes_state(lineage), CheckpointName(lineage.id, _ROOT, own.id)):
         own = own._replace(parent=None)
     if METADATA_CHANNEL in found.state:

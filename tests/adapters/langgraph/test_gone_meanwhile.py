@@ -16,7 +16,7 @@ from langgraph.graph import START, StateGraph
 from meanwhile import deletions, interrupted_before_each_read, removals
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.errors import ThreadDeletedError
+from statelog.errors import ThreadDeletedError, UsageError
 from statelog.store.session import session_of
 
 THREAD = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
@@ -159,3 +159,9 @@ def test_checkpoints_removed_by_another_process_are_skipped(prepared, act, remov
     every = 7 if act is removed_runs else 1
     for error in interrupted_before_each_read(prepared, act, remove, every=every):
         assert error is None or isinstance(error, ThreadDeletedError), error
+
+
+@pytest.mark.parametrize("remove", removals("a").values(), ids=removals("a"))
+def test_a_rollback_raises_an_error_of_its_own(prepared, remove):
+    for error in interrupted_before_each_read(prepared, lambda store, _saver: store.thread("a").rollback(-1), remove):
+        assert isinstance(error, UsageError), error  # No id can sort after these ids, or the thread is gone.
