@@ -1,12 +1,11 @@
 """Another process deletes a thread in the middle of a call: the store is not called damaged, and care goes on."""
 
 import io
-from contextlib import contextmanager, nullcontext
-from itertools import count
+from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
-from meanwhile import deletions, interrupted_before_each_read, removals
+from meanwhile import deletions, interrupted_before_each_read, preparing, removals
 
 import statelog
 from statelog.cli import main, tree
@@ -60,19 +59,12 @@ def fill(store):
         branch.commit({"k": 2})
         branch.tag("here")
         thread.rollback(2)
+    return store, [*store.thread("a", branch="g").history(), *store.thread("a").history()]
 
 
 @pytest.fixture
 def prepared(tmp_path):
-    numbers = count()
-
-    @contextmanager
-    def prepare():
-        with statelog.open(tmp_path / f"{next(numbers)}.state", durability="interval") as store:
-            fill(store)
-            yield store, [*store.thread("a", branch="g").history(), *store.thread("a").history()]
-
-    return prepare
+    return preparing(tmp_path, fill)
 
 
 @pytest.mark.slow
@@ -92,21 +84,18 @@ def test_a_call_finds_the_thread_or_says_that_it_is_gone(prepared, act, delete):
 
 @pytest.fixture
 def small(tmp_path):
-    """Prepare threads with a few versions, each with a long list, of which retention removes a part."""
-    numbers = count()
+    """Prepare two threads with three versions each. A prune removes the list of a version that it does not keep."""
 
-    @contextmanager
-    def prepare():
-        with statelog.open(tmp_path / f"{next(numbers)}.state", durability="interval") as store:
-            for name in ("a", "b"):
-                thread = store.thread(name)
-                for number in range(3):
-                    thread.commit({"m": [f"{LONG}{name}{number}{each}" for each in range(number + 2)]})
-                thread.fork("f", at=1)
-            session_of(store).engine.cache.clear()
-            yield store, [*store.thread("a").history()]
+    def fill_small(store):
+        for name in ("a", "b"):
+            thread = store.thread(name)
+            for number in range(3):
+                thread.commit({"m": [f"{LONG}{name}{number}{each}" for each in range(number + 2)]})
+            thread.fork("f", at=1)
+        session_of(store).engine.cache.clear()
+        return store, [*store.thread("a").history()]
 
-    return prepare
+    return preparing(tmp_path, fill_small)
 
 
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)

@@ -81,7 +81,7 @@ def tree(*, store: Path, thread: str | None, limit: int, inner: bool, absolute: 
             if not number and not as_json:
                 output.line("no threads")
         elif not _draw_thread(opened, output, thread, limit, inner=inner):
-            find_thread(opened, thread)  # Raises, because there is no such thread.
+            find_thread(opened, thread)  # The thread does not exist, so this raises an error.
 
 
 def _draw_all(store: Store, output: Output, limit: int, *, inner: bool) -> int:

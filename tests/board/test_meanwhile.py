@@ -1,17 +1,13 @@
 """Another process overwrites or deletes entries, and retention removes their values, between two reads of a call."""
 
-import shutil
-from contextlib import contextmanager
-from itertools import count
-
 import pytest
-from meanwhile import interrupted_before_each_read
+from meanwhile import interrupted_before_each_read, preparing_copies
 
 import statelog
 from statelog.errors import CursorExpiredError
 
 LONG = ["x" * 3000] * 3
-"""A value that has nodes of its own, which a call reads one after the other."""
+"""A value that is stored in several nodes. A call reads them one by one."""
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +23,7 @@ def filled(tmp_path_factory):
 
 @pytest.fixture
 def prepared(filled, tmp_path):
-    numbers = count()
-
-    @contextmanager
-    def prepare():
-        path = tmp_path / f"{next(numbers)}.state"
-        shutil.copy(filled, path)
-        with statelog.open(path, durability="interval") as store:
-            yield (store,)
-        path.unlink()
-
-    return prepare
+    return preparing_copies(tmp_path, filled)
 
 
 def overwritten(store):

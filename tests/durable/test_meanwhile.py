@@ -1,12 +1,8 @@
 """Another process ends, removes, deletes or prunes what a call about runs reads, between two of its reads."""
 
-import shutil
-from contextlib import contextmanager
-from itertools import count
-
 import pytest
 from executed import note
-from meanwhile import delete_meanwhile, interrupted_before_each_read
+from meanwhile import delete_meanwhile, interrupted_before_each_read, preparing_copies
 
 import statelog
 from statelog import durable
@@ -14,7 +10,7 @@ from statelog.durable.erasure import erase_run
 from statelog.errors import ConflictError, CorruptionError, RunNotFoundError, StatelogError, UsageError
 
 LONG = ["x" * 3000] * 3
-"""A value that has nodes of its own, which a call reads one after the other."""
+"""A value that is stored in several nodes. A call reads them one by one."""
 
 
 def undone(run):
@@ -47,17 +43,7 @@ def filled(tmp_path_factory):
 
 @pytest.fixture
 def prepared(filled, tmp_path):
-    numbers = count()
-
-    @contextmanager
-    def prepare():
-        path = tmp_path / f"{next(numbers)}.state"
-        shutil.copy(filled, path)
-        with statelog.open(path, durability="interval") as store:
-            yield (store,)
-        path.unlink()
-
-    return prepare
+    return preparing_copies(tmp_path, filled)
 
 
 def deleted(thread):

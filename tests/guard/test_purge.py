@@ -442,14 +442,20 @@ def redacted(store, text):
     return store.thread("aside").state["text"]
 
 
-def test_a_text_that_becomes_equal_to_another_is_kept_for_its_borrowers(store):
-    """The index shows only the later one of two equal nodes as borrowed, because it was there first."""
+def borrow_texts_that_a_purge_makes_equal(store):
+    """Write two texts, each in two threads. Return their beginning, and their end as a purge leaves it."""
     begin = "x" * 6000
     mark = redacted(store, TOKEN)
     borrow(store, begin + TOKEN, "raw")
     borrow(store, begin + mark, "marked")
     borrow(store, begin + TOKEN, "borrower")
     borrow(store, begin + mark, "another")
+    return begin, mark
+
+
+def test_a_text_that_becomes_equal_to_another_is_kept_for_its_borrowers(store):
+    """The index shows only the later one of two equal nodes as borrowed, because it was there first."""
+    begin, mark = borrow_texts_that_a_purge_makes_equal(store)
     purge_all(store)
     let_go(store, "raw")
     check_whole(store)
@@ -460,12 +466,7 @@ def test_a_text_that_becomes_equal_to_another_is_kept_for_its_borrowers(store):
 
 
 def test_a_sweep_lends_a_text_that_became_equal_to_another_in_a_purge_by_an_earlier_build(store, monkeypatch):
-    begin = "x" * 6000
-    mark = redacted(store, TOKEN)
-    borrow(store, begin + TOKEN, "raw")
-    borrow(store, begin + mark, "marked")
-    borrow(store, begin + TOKEN, "borrower")
-    borrow(store, begin + mark, "another")
+    begin, mark = borrow_texts_that_a_purge_makes_equal(store)
     with monkeypatch.context() as patch:
         patch.setattr("statelog.log.care.purge._borrowed_places", lambda _index: {})
         purge_all(store)

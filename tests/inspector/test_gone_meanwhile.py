@@ -1,17 +1,14 @@
 """Screens of threads while another process deletes a thread, or removes versions."""
 
-from contextlib import contextmanager
-from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("starlette")
 
-from meanwhile import deletions, interrupted_before_each_read, removals
+from meanwhile import deletions, interrupted_before_each_read, preparing, removals
 from starlette.datastructures import QueryParams
 
-import statelog
 from statelog.errors import NotFoundError
 from statelog.inspector import thread, threads
 from statelog.store.session import session_of
@@ -20,21 +17,18 @@ WAYS = deletions("a") | removals("a")
 LONG = "x" * 600
 
 
+def fill(store):
+    for name in ("a", "b"):
+        opened = store.thread(name)
+        for number in range(3):
+            opened.commit({"m": [f"{LONG}{name}{number}{each}" for each in range(3)]})
+    session_of(store).engine.cache.clear()
+    return (store,)
+
+
 @pytest.fixture
 def prepared(tmp_path):
-    numbers = count()
-
-    @contextmanager
-    def prepare():
-        with statelog.open(tmp_path / f"{next(numbers)}.state", durability="interval") as store:
-            for name in ("a", "b"):
-                opened = store.thread(name)
-                for number in range(3):
-                    opened.commit({"m": [f"{LONG}{name}{number}{each}" for each in range(3)]})
-            session_of(store).engine.cache.clear()
-            yield (store,)
-
-    return prepare
+    return preparing(tmp_path, fill)
 
 
 def asked(**query):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from unittest.mock import patch
 
 import statelog
@@ -42,6 +44,33 @@ def removals(thread_id):
         "delete": lambda store: store.delete_thread(thread_id),
         "prune": lambda store: store.prune(keep_last=1),
     }
+
+
+def preparing(folder, fill, opening=statelog.open):
+    """Return a `prepare` that fills a new store or saver by `fill`, which returns the store and more arguments."""
+    numbers = count()
+
+    @contextmanager
+    def prepare():
+        with opening(folder / f"{next(numbers)}.state", durability="interval") as opened:
+            yield fill(opened)
+
+    return prepare
+
+
+def preparing_copies(folder, filled):
+    """Return a `prepare` that opens a copy of the store file `filled` for each call."""
+    numbers = count()
+
+    @contextmanager
+    def prepare():
+        path = folder / f"{next(numbers)}.state"
+        shutil.copy(filled, path)
+        with statelog.open(path, durability="interval") as store:
+            yield (store,)
+        path.unlink()
+
+    return prepare
 
 
 class _Interruptions:

@@ -2,8 +2,6 @@
 
 import operator
 import threading
-from contextlib import contextmanager
-from itertools import count
 from typing import Annotated, TypedDict
 
 import pytest
@@ -13,7 +11,7 @@ pytest.importorskip("langgraph")
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
-from meanwhile import deletions, interrupted_before_each_read, removals
+from meanwhile import deletions, interrupted_before_each_read, preparing, removals
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.errors import ThreadDeletedError, UsageError
@@ -111,24 +109,19 @@ REMOVING = {
 }
 
 
+def fill(saver):
+    for thread in ("a", "b"):
+        at = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+        for id in "12":
+            at = saver.put(at, empty_checkpoint() | {"id": id}, {"step": int(id), "run_id": id}, {})
+            saver.put_writes(at, [("m", id)], id)
+    session_of(saver.store).engine.cache.clear()
+    return saver.store, saver
+
+
 @pytest.fixture
 def prepared(tmp_path):
-    numbers = count()
-
-    @contextmanager
-    def prepare():
-        with StatelogSaver.open(tmp_path / f"{next(numbers)}.state", durability="interval") as saver:
-            for thread in ("a", "b"):
-                at = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-                for id in "12":
-                    metadata = {"step": int(id), "run_id": id}
-                    put_at = saver.put(at, empty_checkpoint() | {"id": id}, metadata, {})
-                    saver.put_writes(put_at, [("m", id)], id)
-                    at = put_at
-            session_of(saver.store).engine.cache.clear()
-            yield saver.store, saver
-
-    return prepare
+    return preparing(tmp_path, fill, StatelogSaver.open)
 
 
 @pytest.mark.parametrize("delete", deletions("a").values(), ids=deletions("a"))
